@@ -1,0 +1,267 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "bindery.toml")
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	return name
+}
+
+const minimal = `[metadata]
+uri = "etcd://127.0.0.1:2379/ledgers"
+`
+
+func TestDefaults(t *testing.T) {
+	l, err := Load(Options{File: write(t, minimal)})
+	require.NoError(t, err)
+	require.Empty(t, l.Warnings)
+	require.Equal(t, "0.0.0.0:3181", l.Bookie.Listen)
+	require.Equal(t, []string{"bookie"}, l.Run.Roles)
+	require.Equal(t, AutoSize, l.Storage.Memory)
+	require.Equal(t, Duration(30*time.Second), l.Storage.FlushInterval)
+	require.Equal(t, Size(256<<20), l.Journal.SegmentSize)
+	require.Equal(t, 0.5, l.GC.MajorBelow)
+	require.Equal(t, []string{}, l.Storage.IndexDirs)
+	require.Equal(t, "default", l.Origin("gc.rate").String())
+	require.Contains(t, l.Origin("metadata.uri").String(), "bindery.toml:2")
+}
+
+func TestPrecedence(t *testing.T) {
+	file := write(t, minimal+`[gc]
+interval = "10m"
+minor = { below = 0.1, every = "2h" }
+rate = "50MB/s"
+`)
+	l, err := Load(Options{
+		File:    file,
+		Environ: []string{"BINDERY_GC__INTERVAL=20m", "BINDERY_GC__MINOR__BELOW=0.3", "HOME=/", "BINDERY_CRASHPOINTS=x=1"},
+		Set:     []string{"gc.interval=25m"},
+	})
+	require.NoError(t, err)
+	require.Equal(t, Duration(25*time.Minute), l.GC.Interval)
+	require.Equal(t, "--set", l.Origin("gc.interval").String())
+	require.Equal(t, 0.3, l.GC.MinorBelow)
+	require.Equal(t, "environment BINDERY_GC__MINOR__BELOW", l.Origin("gc.minor.below").String())
+	require.Equal(t, Duration(2*time.Hour), l.GC.MinorEvery)
+	require.Equal(t, Size(50_000_000), l.GC.Rate)
+	require.Equal(t, file+":5", l.Origin("gc.minor.every").String())
+}
+
+func TestRefusals(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		want       []string // one entry per problem, each a substring of that line
+	}{
+		{"unknown key", "[storage]\nmemmory = \"1GiB\"\n", []string{"bindery.toml:2: storage.memmory: no such setting; did you mean storage.memory?"}},
+		{"wrong section", "[bookie]\nflush_interval = \"1s\"\n", []string{"bindery.toml:2: bookie.flush_interval: no such setting; did you mean storage.flush_interval?"}},
+		{"unknown table", "[bokie]\nid = \"a\"\n", []string{"bindery.toml:2: bokie.id: no such setting; did you mean bookie.id?"}},
+		{"unknown inline key", "[storage]\ncache = { rite = \"1GiB\" }\n", []string{"bindery.toml:2: storage.cache.rite: no such setting; did you mean storage.cache.write?"}},
+		{"bare size", "[storage]\nmemory = 1024\n", []string{"bindery.toml:2: storage.memory: a bare number has no unit: write for example \"1024MiB\""}},
+		{"bare duration", "[storage]\nflush_interval = 30\n", []string{"a bare number has no unit: write for example \"30s\""}},
+		{"size without unit", "[storage]\nmemory = \"1024\"\n", []string{"\"1024\" has no unit"}},
+		{"duration without unit", "[gc]\ninterval = \"15\"\n", []string{"\"15\" has no unit"}},
+		{"not a table", "storage = 3\n", []string{"bindery.toml:1: storage: is a table of settings"}},
+		{"wrong type", "[bookie]\nlisten = 3181\n", []string{"bindery.toml:2: bookie.listen: needs a string, not a whole number"}},
+		{"list", "[storage]\njournal_dirs = \"/a\"\n", []string{"needs a list"}},
+		{"list item", "[storage]\njournal_dirs = [\"/a\", 3]\n", []string{"item 2 needs to be a string"}},
+		{"date", "[bookie]\nid = 1979-05-27\n", []string{"not a date or time"}},
+		{"syntax", "[storage\nmemory = \"1GiB\"\n", []string{"bindery.toml:1:9: "}},
+		{"twice", "[gc]\nrate = \"auto\"\nrate = \"auto\"\n", []string{"bindery.toml:3"}},
+		{"two problems", "[gc]\nintervall = \"1m\"\nminor.belo = 1\n", []string{"bindery.toml:2: gc.intervall", "bindery.toml:3: gc.minor.belo"}},
+		{"word", "[journal]\nio = \"fsync\"\n", []string{"bindery.toml:2: journal.io: \"fsync\" is none of auto, dsync"}},
+		{"range", "[journal]\nmax_group_bytes = \"1KiB\"\n", []string{"is outside 64KiB to 8MiB"}},
+		{"group wait", "[journal]\nmax_group_wait = \"300us\"\n", []string{"outside 0 and 1ms to 20ms"}},
+		{"relaxed", "[journal]\ndurability = \"relaxed\"\n", []string{"needs journal.io = \"buffered\""}},
+		{"sync buffered", "[journal]\nio = \"buffered\"\n", []string{"can not be had"}},
+		{"off", "[journal]\ndurability = \"off\"\n", []string{"not in this version"}},
+		{"memory", "[storage]\nmemory = \"1MiB\"\n", []string{"1MiB is below 128MiB"}},
+		{"gc order", "[gc]\nminor = { below = 0.6 }\n", []string{"gc.minor.below: 0.6 is not below gc.major.below"}},
+		{"disk order", "[disk]\nresume_below = 0.99\n", []string{"disk.resume_below = 0.99"}},
+		{"tls", "[tls]\ncert = \"/x.pem\"\n", []string{"bindery.toml:2: tls.cert: TLS is not in this version; remove the setting"}},
+		{"tls client auth", "[tls]\nclient_auth = true\n", []string{"tls.client_auth: TLS is not in this version"}},
+		{"expansion", "[storage]\nallow_expansion = true\n", []string{"remove the setting"}},
+		{"role", "[run]\nroles = [\"bookie\", \"recovery\"]\n", []string{"\"recovery\" can not run: auditing and re-replication are not in this version"}},
+		{"no role", "[run]\nroles = [\"broker\"]\n", []string{"\"broker\" is no role"}},
+		{"bookie id", "[bookie]\nid = \"a b\"\n", []string{"allowed are letters"}},
+		{"advertised", "[bookie]\nadvertised_address = \"a:1\"\n", []string{"holds a port"}},
+		{"listen", "[bookie]\nlisten = \"3181\"\n", []string{"is not host:port"}},
+		{"port 0", "[bookie]\nlisten = \"0.0.0.0:0\"\n", []string{"port 0 is for standalone only"}},
+		{"same dir", "[storage]\njournal_dirs = [\"/a\"]\nledger_dirs = [\"/a/\"]\n", []string{"is named in storage.journal_dirs and in storage.ledger_dirs"}},
+		{"index dirs", "[storage]\nledger_dirs = [\"/a\", \"/b\"]\nindex_dirs = [\"/c\"]\n", []string{"has 1 directories and storage.ledger_dirs 2"}},
+		{"racks", "[placement]\nrack_source = \"x\"\n", []string{"neither pulsar-zk"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := Load(Options{File: write(t, tc.text), Environ: []string{"BINDERY_METADATA__URI=etcd://h:1/ledgers"}})
+			var p Problems
+			require.ErrorAs(t, err, &p)
+			require.Len(t, p, len(tc.want), "%v", err)
+			for i, want := range tc.want {
+				require.Contains(t, p[i].String(), want)
+				require.NotContains(t, p[i].String(), "\n")
+			}
+		})
+	}
+}
+
+func TestUnknownVariableAndSet(t *testing.T) {
+	_, err := Load(Options{Environ: []string{"BINDERY_GC__INTERVALL=1m"}, Set: []string{"gc.rat=auto", "nonsense"}})
+	var p Problems
+	require.ErrorAs(t, err, &p)
+	require.Equal(t, []string{
+		"environment BINDERY_GC__INTERVALL: no such setting; did you mean BINDERY_GC__INTERVAL?",
+		"--set: gc.rat: no such setting; did you mean gc.rate?",
+		`--set: "nonsense" is not section.key=value`,
+	}, strings.Split(p.Error(), "\n"))
+}
+
+func TestMissingURI(t *testing.T) {
+	_, err := Load(Options{})
+	require.ErrorContains(t, err, "metadata.uri: is not set")
+	_, err = Load(Options{Set: []string{"run.roles=bookie,metadata"}})
+	require.NoError(t, err)
+}
+
+func TestLenientTurnsUnknownKeysIntoWarnings(t *testing.T) {
+	l, err := Load(Options{File: write(t, minimal+"[gc]\nspeed = \"1m\"\n"), Lenient: true})
+	require.NoError(t, err)
+	require.Len(t, l.Warnings, 1)
+	require.Contains(t, l.Warnings[0].String(), "bindery.toml:4: gc.speed: no such setting")
+}
+
+func TestNoEffectIsWarned(t *testing.T) {
+	l, err := Load(Options{File: write(t, minimal+"[recovery]\nlost_bookie_delay = \"5m\"\naudit_every = \"168h\"\n[metrics]\nprofile = \"full\"\n")})
+	require.NoError(t, err)
+	require.Len(t, l.Warnings, 2, "the value that equals the default is no surprise to anyone")
+	require.Contains(t, l.Warnings[0].String(), "metrics.profile: has no effect")
+	require.Contains(t, l.Warnings[1].String(), "recovery.lost_bookie_delay: has no effect")
+}
+
+func TestMissingFile(t *testing.T) {
+	_, err := Load(Options{File: filepath.Join(t.TempDir(), "none.toml")})
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestLargeFileIsRefused(t *testing.T) {
+	_, err := Load(Options{File: write(t, strings.Repeat("#", fileBytesMax+1))})
+	require.ErrorContains(t, err, "larger than 1 MiB")
+}
+
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range settings {
+		require.False(t, seen[s.Key], s.Key)
+		seen[s.Key] = true
+		require.NotEmpty(t, s.Doc, s.Key)
+		require.NotEmpty(t, s.Type(), s.Key)
+		require.NotContains(t, s.Doc+s.Why+s.Range, "\n", s.Key)
+		require.True(t, s.Later != "" || !s.Unsafe, s.Key)
+		require.True(t, strings.HasPrefix(s.Key, "expert.") == s.Expert, s.Key)
+	}
+	require.Len(t, seen, 42+3+7+3, "42 of the design (cache, minor and major are two keys each), 7 added by decision, 3 for experts; another one needs a recorded reason")
+}
+
+func TestShowRoundTrips(t *testing.T) {
+	l, err := Load(Options{File: write(t, minimal+"[storage]\nmemory=\"1GiB\"\njournal_dirs=[\"/a b\", \"/c\"]\n[expert]\nmax_frame=\"2MiB\"\n")})
+	require.NoError(t, err)
+	var b strings.Builder
+	require.NoError(t, l.WriteTOML(&b, nil, true))
+	again, err := Load(Options{File: write(t, b.String())})
+	require.NoError(t, err)
+	require.Equal(t, l.Config, again.Config)
+	require.Empty(t, Diff(l, again))
+
+	e := l.Resolve(Machine{Memory: 8 << 30, MemorySource: "machine", Cores: 4}, 1)
+	b.Reset()
+	require.NoError(t, l.WriteTOML(&b, &e, false))
+	require.Contains(t, b.String(), `in_flight            = "102.4MiB"`)
+	require.NotContains(t, b.String(), "groups_in_flight")
+	_, err = Load(Options{File: write(t, b.String())})
+	require.NoError(t, err)
+}
+
+func TestDiff(t *testing.T) {
+	a, err := Load(Options{File: write(t, minimal)})
+	require.NoError(t, err)
+	b, err := Load(Options{File: write(t, minimal), Set: []string{"gc.interval=1h", "gc.minor.every=90m"}})
+	require.NoError(t, err)
+	require.Equal(t, []Difference{{"gc.interval", `"15m"`, `"1h"`}, {"gc.minor.every", `"1h"`, `"1h30m"`}}, Diff(a, b))
+}
+
+func TestExplain(t *testing.T) {
+	l, err := Load(Options{File: write(t, minimal)})
+	require.NoError(t, err)
+	s, ok := Lookup("storage.cache.write")
+	require.True(t, ok)
+	var b strings.Builder
+	require.NoError(t, l.Explain(&b, s, l.Resolve(Machine{Memory: 16 << 30, MemorySource: "machine", Cores: 2}, 1)))
+	for _, want := range []string{"storage.cache.write", "size with unit", `"auto"`, "3.6GiB", "45 % of storage.memory", "BINDERY_STORAGE__CACHE__WRITE", "dbStorage_writeCacheMaxSizeMb"} {
+		require.Contains(t, b.String(), want)
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want Size
+	}{{"1B", 1}, {"512KiB", 512 << 10}, {"1.5GiB", 3 << 29}, {"200MB/s", 200e6}, {"2 TiB", 2 << 40}, {"0B", 0}, {"7kB", 7000}} {
+		got, err := ParseSize(tc.text)
+		require.NoError(t, err, tc.text)
+		require.Equal(t, tc.want, got, tc.text)
+	}
+	for _, bad := range []string{"", "12", "MiB", "-1MiB", "1e40GiB", "NaNMiB", "1 QiB", "12mib"} {
+		_, err := ParseSize(bad)
+		require.Error(t, err, bad)
+	}
+	for _, s := range []Size{0, 1, 1023, 1 << 10, 1 << 20, 3 << 29, 5 << 40} {
+		back, err := ParseSize(s.String())
+		require.NoError(t, err)
+		require.Equal(t, s, back)
+	}
+}
+
+func TestDurations(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want time.Duration
+	}{{"0", 0}, {"1ms", time.Millisecond}, {"15m", 15 * time.Minute}, {"7d", 168 * time.Hour}, {"1h30m", 90 * time.Minute}} {
+		got, err := ParseDuration(tc.text)
+		require.NoError(t, err, tc.text)
+		require.Equal(t, Duration(tc.want), got)
+	}
+	for _, bad := range []string{"", "3", "-1s", "1 fortnight", "1e99d"} {
+		_, err := ParseDuration(bad)
+		require.Error(t, err, bad)
+	}
+	require.Equal(t, "15m", Duration(15*time.Minute).String())
+	require.Equal(t, "168h", Duration(168*time.Hour).String())
+	require.Equal(t, "1h0m5s", Duration(time.Hour+5*time.Second).String())
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add(minimal)
+	f.Add("[storage]\ncache = { write = \"auto\", read = \"1GiB\" }\n")
+	f.Add("[gc]\nminor.below = 0.1\n[[gc.major]]\n")
+	f.Add("\"gc.rate\" = 1979-05-27T07:32:00Z")
+	f.Add("[expert]\nmax_frame = \"\"\n# x")
+	f.Fuzz(func(t *testing.T, text string) {
+		l := &Loaded{origin: map[string]Origin{}}
+		for _, p := range l.applyFile("f", []byte(text), false) {
+			if strings.Contains(p.String(), "\n") && !strings.Contains(text, "\n") {
+				t.Fatalf("a problem of several lines: %q", p)
+			}
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package storage
+
+import "fmt"
+
+// DiskLimits say when a directory counts as full, as shares of its file system that are used.
+type DiskLimits struct {
+	FullAt       float64 // at or above it the directory is full. Default 0.95
+	WarnAt       float64 // at or above it major compaction pauses. Default 0.90
+	ResumeBelow  float64 // a full directory is writable again only below it. Default 0.92
+	ReadOnlyWhen string  // "any" (default) or "all" directories full: when the bookie turns read-only
+}
+
+// EnsureDefaults fills in what is zero.
+func (l *DiskLimits) EnsureDefaults() {
+	if l.FullAt == 0 {
+		l.FullAt = 0.95
+	}
+	if l.WarnAt == 0 {
+		l.WarnAt = 0.90
+	}
+	if l.ResumeBelow == 0 {
+		l.ResumeBelow = 0.92
+	}
+	if l.ReadOnlyWhen == "" {
+		l.ReadOnlyWhen = "any"
+	}
+}
+
+// Validate reports what can not work.
+func (l *DiskLimits) Validate() error {
+	switch {
+	case !(l.FullAt > 0 && l.FullAt <= 1):
+		return fmt.Errorf("disk full_at %v is not between 0 and 1", l.FullAt)
+	case !(l.WarnAt > 0 && l.WarnAt <= l.FullAt):
+		return fmt.Errorf("disk warn_at %v is not between 0 and full_at %v", l.WarnAt, l.FullAt)
+	case !(l.ResumeBelow > 0 && l.ResumeBelow <= l.FullAt):
+		return fmt.Errorf("disk resume_below %v is not between 0 and full_at %v", l.ResumeBelow, l.FullAt)
+	case l.ReadOnlyWhen != "any" && l.ReadOnlyWhen != "all":
+		return fmt.Errorf("disk read_only_when %q is neither any nor all", l.ReadOnlyWhen)
+	}
+	return nil
+}
+
+// DiskState is how full a directory is.
+type DiskState uint8
+
+// The states, from good to bad.
+const (
+	DiskOK DiskState = iota
+	DiskWarn
+	DiskFull
+	DiskFailed
+)
+
+func (s DiskState) String() string {
+	return [...]string{"ok", "warn", "full", "failed"}[min(s, DiskFailed)]
+}
+
+// Next returns the state of a directory that was in state prev and whose file system is used to the given share. It is
+// a pure function; a failed directory stays failed.
+func (l DiskLimits) Next(prev DiskState, used float64) DiskState {
+	switch {
+	case prev == DiskFailed:
+		return DiskFailed
+	case used >= l.FullAt, prev == DiskFull && used >= l.ResumeBelow:
+		return DiskFull
+	case used >= l.WarnAt:
+		return DiskWarn
+	}
+	return DiskOK
+}
+
+// DirStatus describes one directory.
+type DirStatus struct {
+	Path  string
+	ID    uint64
+	State DiskState
+	Used  float64 // share of the file system
+	Free  int64   // bytes available, the ballast not counted
+	Err   error   // why it failed
+}
+
+// DiskReport is the outcome of CheckDisks.
+type DiskReport struct {
+	Dirs     []DirStatus
+	ReadOnly bool   // normal adds have to be refused
+	Reason   string // why, for operators
+	// RecoveryRoom says that recovery adds may still be taken: some directory has more than its reserve free.
+	RecoveryRoom bool
+}
+
+// ReadOnly says whether directories in these states make the bookie read-only, and why. A failed directory always does:
+// ledgers unknown here may be its own.
+func (l DiskLimits) ReadOnly(dirs []DirStatus) (bool, string) {
+	full := 0
+	for _, d := range dirs {
+		switch d.State {
+		case DiskFailed:
+			return true, "ledger directory failed: " + d.Path
+		case DiskFull:
+			full++
+			if l.ReadOnlyWhen == "any" {
+				return true, "ledger directory full: " + d.Path
+			}
+		}
+	}
+	if full > 0 && full == len(dirs) {
+		return true, "all ledger directories are full"
+	}
+	return false, ""
+}

@@ -1,0 +1,197 @@
+package metadata
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/binderylog/bindery/internal/corrupt"
+	"github.com/binderylog/bindery/internal/ledger"
+)
+
+// Well-known values of a service info.
+const (
+	EndpointBookie = "bookie"     // endpoint id of the bookie protocol
+	ProtocolBookie = "bookie-rpc" // and its protocol
+	EndpointHTTP   = "httpserver" // endpoint id of the admin server
+	ProtocolHTTP   = "http"
+
+	// PropertyIncarnation and PropertyEpoch say which start of which set of directories published the info. Java ignores
+	// them.
+	PropertyIncarnation = "bindery.incarnation"
+	PropertyEpoch       = "bindery.epoch"
+)
+
+// Endpoint is one address of a bookie.
+type Endpoint struct {
+	ID         string
+	Port       int32
+	Host       string
+	Protocol   string
+	Auth       []string
+	Extensions []string
+}
+
+// ServiceInfo is what a bookie publishes about itself (BookieServiceInfoFormat).
+type ServiceInfo struct {
+	Endpoints  []Endpoint
+	Properties map[string]string
+}
+
+// Address returns host and port of the first endpoint that speaks the bookie protocol. A bookie that published nothing is
+// an old one whose id is its address.
+func (s *ServiceInfo) Address(id ledger.BookieID) (string, error) {
+	for _, e := range s.Endpoints {
+		if e.Protocol == ProtocolBookie {
+			return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))), nil
+		}
+	}
+	if len(s.Endpoints) > 0 {
+		return "", fmt.Errorf("bookie %s: publishes no endpoint of protocol %s", id, ProtocolBookie)
+	}
+	host, port, err := net.SplitHostPort(string(id))
+	if err != nil || host == "" {
+		return "", fmt.Errorf("bookie %s: publishes no address and its id is none", id)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("bookie %s: publishes no address and its id has no valid port", id)
+	}
+	return string(id), nil
+}
+
+// Incarnation returns the values of PropertyIncarnation and PropertyEpoch.
+func (s *ServiceInfo) Incarnation() (incarnation string, epoch uint64, ok bool) {
+	incarnation = s.Properties[PropertyIncarnation]
+	epoch, err := strconv.ParseUint(s.Properties[PropertyEpoch], 10, 64)
+	return incarnation, epoch, incarnation != "" && err == nil
+}
+
+// Field numbers of BookieServiceInfoFormat. They start at 6.
+const (
+	fieldInfoEndpoint = 6
+	fieldInfoProperty = 7
+
+	fieldEndpointID       = 1
+	fieldEndpointPort     = 2
+	fieldEndpointHost     = 3
+	fieldEndpointProtocol = 4
+	fieldEndpointAuth     = 5
+	fieldEndpointExt      = 6
+)
+
+// EncodeServiceInfo returns the stored form. Properties are sorted, so equal infos have equal bytes.
+func EncodeServiceInfo(s ServiceInfo) []byte {
+	var out []byte
+	for _, e := range s.Endpoints {
+		var m []byte
+		m = appendString(m, fieldEndpointID, e.ID)
+		m = protowire.AppendTag(m, fieldEndpointPort, protowire.VarintType)
+		m = protowire.AppendVarint(m, uint64(int64(e.Port)))
+		m = appendString(m, fieldEndpointHost, e.Host)
+		m = appendString(m, fieldEndpointProtocol, e.Protocol)
+		for _, a := range e.Auth {
+			m = appendString(m, fieldEndpointAuth, a)
+		}
+		for _, x := range e.Extensions {
+			m = appendString(m, fieldEndpointExt, x)
+		}
+		out = protowire.AppendTag(out, fieldInfoEndpoint, protowire.BytesType)
+		out = protowire.AppendBytes(out, m)
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Properties)) {
+		var m []byte
+		m = appendString(m, 1, k)
+		m = appendString(m, 2, s.Properties[k])
+		out = protowire.AppendTag(out, fieldInfoProperty, protowire.BytesType)
+		out = protowire.AppendBytes(out, m)
+	}
+	return out
+}
+
+// DecodeServiceInfo reads the stored form; empty bytes are an info with nothing in it. key names the record in errors.
+func DecodeServiceInfo(key string, b []byte) (ServiceInfo, error) {
+	var s ServiceInfo
+	err := eachField(b, func(f field) error {
+		switch {
+		case f.num == fieldInfoEndpoint && f.typ == protowire.BytesType:
+			e, err := decodeEndpoint(f.bytes)
+			if err != nil {
+				return err
+			}
+			s.Endpoints = append(s.Endpoints, e)
+		case f.num == fieldInfoProperty && f.typ == protowire.BytesType:
+			k, v, err := decodeProperty(f.bytes)
+			if err != nil {
+				return err
+			}
+			if s.Properties == nil {
+				s.Properties = map[string]string{}
+			}
+			s.Properties[k] = v
+		}
+		return nil
+	})
+	if err != nil {
+		return ServiceInfo{}, corrupt.New(key, 0, "bookie service info", err)
+	}
+	return s, nil
+}
+
+func decodeEndpoint(b []byte) (Endpoint, error) {
+	var e Endpoint
+	var have uint
+	err := eachField(b, func(f field) error {
+		switch {
+		case f.num == fieldEndpointID && f.typ == protowire.BytesType:
+			e.ID, have = string(f.bytes), have|1
+		case f.num == fieldEndpointPort && f.typ == protowire.VarintType:
+			if int64(f.varint) < math.MinInt32 || int64(f.varint) > math.MaxInt32 {
+				return fmt.Errorf("port %d", int64(f.varint))
+			}
+			e.Port, have = int32(f.varint), have|2
+		case f.num == fieldEndpointHost && f.typ == protowire.BytesType:
+			e.Host, have = string(f.bytes), have|4
+		case f.num == fieldEndpointProtocol && f.typ == protowire.BytesType:
+			e.Protocol, have = string(f.bytes), have|8
+		case f.num == fieldEndpointAuth && f.typ == protowire.BytesType:
+			e.Auth = append(e.Auth, string(f.bytes))
+		case f.num == fieldEndpointExt && f.typ == protowire.BytesType:
+			e.Extensions = append(e.Extensions, string(f.bytes))
+		default:
+			return nil
+		}
+		if f.typ == protowire.BytesType && !utf8.Valid(f.bytes) {
+			return fmt.Errorf("field %d of an endpoint is not UTF-8", f.num)
+		}
+		return nil
+	})
+	if err == nil && have != 15 {
+		err = fmt.Errorf("an endpoint lacks id, port, host or protocol")
+	}
+	return e, err
+}
+
+func decodeProperty(b []byte) (k, v string, err error) {
+	err = eachField(b, func(f field) error {
+		if f.typ != protowire.BytesType {
+			return nil
+		}
+		if !utf8.Valid(f.bytes) {
+			return fmt.Errorf("a property is not UTF-8")
+		}
+		switch f.num {
+		case 1:
+			k = string(f.bytes)
+		case 2:
+			v = string(f.bytes)
+		}
+		return nil
+	})
+	return k, v, err
+}

@@ -1,0 +1,73 @@
+# Everything a fresh machine needs: `make run` starts a cluster on this machine, `make test` runs the tests.
+SHELL        := /bin/bash
+.SHELLFLAGS  := -euo pipefail -c
+.DEFAULT_GOAL := build
+export CGO_ENABLED := 0
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+TESTFLAGS ?=
+# Packages whose concurrency the race detector watches. It needs cgo, which nothing else here does.
+RACE_PKGS ?= ./journal/... ./entrylog/... ./bookie/... ./ledgerclient/... ./internal/...
+FUZZTIME  ?= 5s
+CRASH_ROUNDS ?= 60
+LINT     := $(GO) tool -modfile=tools/lint/go.mod
+
+.PHONY: build run test race invariants fuzz-smoke crash e2e bench bench-compare lint fmt vet vuln arch check clean help
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+build: ## bin/bindery and bin/iobench, static
+	@mkdir -p bin
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/bindery ./tools/iobench
+
+run: build ## a cluster of three bookies on this machine, data in ./bindery-data; Ctrl-C stops it
+	bin/bindery standalone
+
+test: vet ## go vet and every package's tests
+	$(GO) test -timeout 10m $(TESTFLAGS) ./...
+
+race: ## the core packages under the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m $(TESTFLAGS) $(RACE_PKGS)
+
+invariants: ## the tests with internal assertions switched on
+	$(GO) test -tags invariants -timeout 10m $(TESTFLAGS) ./...
+
+fuzz-smoke: ## every fuzz target for FUZZTIME (5s)
+	FUZZTIME=$(FUZZTIME) .ci/fuzz
+
+crash: ## kill -9 the real binary at named points for CRASH_ROUNDS rounds
+	CRASH_ROUNDS=$(CRASH_ROUNDS) $(GO) test -tags crash -count=1 -timeout 30m -v ./test/crash/...
+
+e2e: build ## drive the real binary from outside
+	BINDERY_BIN=$(CURDIR)/bin/bindery IOBENCH_BIN=$(CURDIR)/bin/iobench $(GO) test -tags e2e -count=1 -timeout 15m -v ./test/e2e/...
+
+bench: build ## journal and cluster benchmarks beside the disk's own limit, interleaved
+	bench/run
+
+bench-compare: ## benchstat of the working tree against BASE (default HEAD~1)
+	bench/compare $(or $(BASE),HEAD~1)
+
+lint: ## gofmt and golangci-lint
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
+	$(LINT) golangci-lint run
+
+fmt: ## gofmt everything
+	gofmt -w $$(git ls-files '*.go')
+
+vet:
+	$(GO) vet ./...
+	$(GO) vet -tags 'e2e crash' ./test/...
+
+vuln: ## known vulnerabilities in what is linked in (needs the vulnerability database)
+	$(LINT) govulncheck ./...
+
+arch: ## import layers, package comments, file sizes
+	$(GO) test -count=1 ./internal/arch
+
+check: lint arch test race invariants fuzz-smoke crash e2e ## all of it, before a merge
+
+clean:
+	rm -rf bin

@@ -1,0 +1,119 @@
+package admin
+
+import (
+	"net/http"
+)
+
+// status is the body of /api/v2/status.
+type status struct {
+	Version string     `json:"version"`
+	Bookie  *State     `json:"bookie,omitempty"`
+	Disks   []Disk     `json:"disks,omitempty"`
+	Marks   []Mark     `json:"marks,omitempty"`
+	GC      []GCDetail `json:"gc,omitempty"`
+	Bookies int        `json:"bookies_in_process"`
+}
+
+// v2Routes adds the typed paths.
+func (s *Server) v2Routes(b Bookie, t map[string]endpoint) {
+	get := func(path string, h handler) {
+		t["/api/v2"+path] = endpoint{methods: map[string]handler{http.MethodGet: h}}
+	}
+	get("/health/live", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "live"})
+	})
+	get("/health/ready", func(w http.ResponseWriter, _ *http.Request) { ready(w, b) })
+	get("/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.status(b)) })
+	if s.o.Config != nil {
+		get("/config", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, s.o.Config.Effective()) })
+	}
+	if b.Disks != nil {
+		get("/disks", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, b.Disks.Disks()) })
+	}
+	if b.Journal != nil {
+		get("/journal", func(w http.ResponseWriter, _ *http.Request) {
+			writeJSON(w, http.StatusOK, map[string]any{"journals": b.Journal.Journals(), "marks": b.Journal.Marks()})
+		})
+	}
+	if b.GC != nil {
+		t["/api/v2/gc"] = endpoint{
+			methods: map[string]handler{
+				http.MethodGet: func(w http.ResponseWriter, _ *http.Request) {
+					major, minor := b.GC.Suspended()
+					writeJSON(w, http.StatusOK, map[string]any{
+						"directories": gcDetails(b.GC), "in_force": b.GC.InForce(), "major_suspended": major, "minor_suspended": minor,
+					})
+				},
+				http.MethodPost: func(w http.ResponseWriter, r *http.Request) {
+					major, minor, err := twoBools(r, "major", "minor", true)
+					if err != nil {
+						problem(w, http.StatusBadRequest, err.Error())
+						return
+					}
+					if err := b.GC.Trigger(major, minor); err != nil {
+						problem(w, http.StatusConflict, err.Error())
+						return
+					}
+					writeJSON(w, http.StatusAccepted, map[string]bool{"triggered": true})
+				},
+			},
+			changes: map[string]bool{http.MethodPost: true},
+		}
+	}
+	if b.Flush != nil {
+		t["/api/v2/flush"] = endpoint{
+			methods: map[string]handler{http.MethodPost: func(w http.ResponseWriter, r *http.Request) {
+				if err := b.Flush.Flush(r.Context()); err != nil {
+					problem(w, http.StatusConflict, err.Error())
+					return
+				}
+				writeJSON(w, http.StatusOK, map[string]bool{"flushed": true})
+			}},
+			changes: map[string]bool{http.MethodPost: true},
+		}
+	}
+}
+
+// ready answers 200 once the bookie serves; before that 503 with how far the replay is.
+func ready(w http.ResponseWriter, b Bookie) {
+	if b.State == nil {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+		return
+	}
+	st := b.State.State()
+	body := map[string]any{"status": "ready", "phase": st.Phase, "read_only": st.ReadOnly}
+	code := http.StatusOK
+	if !st.Running || st.ShuttingDown {
+		code = http.StatusServiceUnavailable
+		body["status"] = "not ready"
+		if st.Reason != "" {
+			body["reason"] = st.Reason
+		}
+		if st.Phase == "replaying" {
+			share := 0.0
+			if st.Replay.TotalBytes > 0 {
+				share = float64(st.Replay.DoneBytes) / float64(st.Replay.TotalBytes)
+			}
+			body["replay"] = map[string]any{"done_bytes": st.Replay.DoneBytes, "total_bytes": st.Replay.TotalBytes, "share": share}
+		}
+	}
+	writeJSON(w, code, body)
+}
+
+func (s *Server) status(b Bookie) status {
+	out := status{Version: s.o.Version, Bookies: len(s.o.Bookies)}
+	if b.State != nil {
+		st := b.State.State()
+		out.Bookie = &st
+	}
+	if b.Disks != nil {
+		out.Disks = b.Disks.Disks()
+	}
+	if b.Journal != nil {
+		out.Marks = b.Journal.Marks()
+	}
+	if b.GC != nil {
+		out.GC = b.GC.Details()
+	}
+	return out
+}

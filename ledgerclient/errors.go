@@ -1,0 +1,118 @@
+package ledgerclient
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/binderylog/bindery/internal/wire"
+)
+
+// Errors for use with errors.Is. What the text says after the dash is what to do next.
+var (
+	// ErrFenced is returned when another client recovers or has closed the ledger: go on in a new one.
+	ErrFenced = errors.New("ledger is fenced by another client")
+	// ErrClosed is returned for calls on a closed Client, Writer or Reader.
+	ErrClosed = errors.New("closed")
+	// ErrNoSuchLedger is returned when the metadata store has no record of the ledger.
+	ErrNoSuchLedger = errors.New("no such ledger")
+	// ErrNoSuchEntry is returned for an entry beyond the end, or when every bookie of its write set denies having it.
+	ErrNoSuchEntry = errors.New("no such entry")
+	// ErrNotEnoughBookies is returned when an ensemble, or an ack quorum, can not be had from the bookies that are up.
+	ErrNotEnoughBookies = errors.New("not enough bookies")
+	// ErrUnauthorized is returned for a wrong password.
+	ErrUnauthorized = errors.New("unauthorized: wrong password")
+	// ErrReadOnly is matched by the answer of a bookie that takes no adds.
+	ErrReadOnly = errors.New("bookie is read-only")
+	// ErrTooManyRequests is matched by the answer of a bookie that has no room at the moment.
+	ErrTooManyRequests = errors.New("bookie has no room for the request")
+	// ErrDigestMismatch is matched by an answer that is not what the writer sealed.
+	ErrDigestMismatch = errors.New("digest mismatch")
+	// ErrVersionConflict is returned when the stored record contradicts this client: re-open the ledger to learn its end.
+	ErrVersionConflict = errors.New("ledger metadata was changed by another client")
+	// ErrUnknownState is matched by the answer of a bookie that may have lost part of the ledger.
+	ErrUnknownState = errors.New("bookie can not vouch for the ledger")
+	// ErrTimeout is matched when a bookie did not answer in time.
+	ErrTimeout = errors.New("no answer in time")
+	// ErrTooLarge is returned for an entry that does not fit a frame.
+	ErrTooLarge = errors.New("entry is too large")
+	// ErrTooManyFragments is returned when the ensemble of a ledger was changed too often.
+	ErrTooManyFragments = errors.New("ensemble changed too often")
+	// ErrForceFailed is returned when a force could not make every acknowledged entry durable.
+	ErrForceFailed = errors.New("force failed")
+	// ErrMetadata is returned when the metadata store did not answer in time; what it last was told may still happen.
+	ErrMetadata = errors.New("metadata store did not answer in time")
+)
+
+// BookieError is what one bookie did to one request.
+type BookieError struct {
+	Bookie BookieID
+	Op     string
+	Code   string // of the answer; "" if there was none
+	Err    error  // one of the errors above, or of the network
+}
+
+// Error implements error.
+func (e *BookieError) Error() string {
+	if e.Code != "" {
+		return fmt.Sprintf("bookie %s: %s: %s", e.Bookie, e.Op, e.Code)
+	}
+	return fmt.Sprintf("bookie %s: %s: %v", e.Bookie, e.Op, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *BookieError) Unwrap() error { return e.Err }
+
+// QuorumError says that too few bookies could do what was asked, and what each of those that could not answered.
+type QuorumError struct {
+	Ledger LedgerID
+	Entry  EntryID // -1 if the request was not about one entry
+	Need   int     // good answers that were needed
+	Got    int     // good answers that came
+	Causes []error // *BookieError each, and the sentinel that sums them up
+}
+
+// Error implements error.
+func (e *QuorumError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ledger %d", e.Ledger)
+	if e.Entry >= 0 {
+		fmt.Fprintf(&b, " entry %d", e.Entry)
+	}
+	fmt.Fprintf(&b, ": %d of %d bookies needed", e.Got, e.Need)
+	for i, c := range e.Causes {
+		if i == 0 {
+			b.WriteString(": ")
+		} else {
+			b.WriteString("; ")
+		}
+		b.WriteString(c.Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns the causes.
+func (e *QuorumError) Unwrap() []error { return e.Causes }
+
+// codeError returns the sentinel for a bookie's answer, nil for success.
+func codeError(c wire.Code) error {
+	switch c {
+	case wire.OK:
+		return nil
+	case wire.NoLedger:
+		return ErrNoSuchLedger
+	case wire.NoEntry:
+		return ErrNoSuchEntry
+	case wire.UA:
+		return ErrUnauthorized
+	case wire.Fenced:
+		return ErrFenced
+	case wire.ReadOnly:
+		return ErrReadOnly
+	case wire.TooMany:
+		return ErrTooManyRequests
+	case wire.UnknownState:
+		return ErrUnknownState
+	}
+	return fmt.Errorf("answer %v", c)
+}

@@ -194,6 +194,13 @@ func TestWire67Frames(t *testing.T) {
 	}
 }
 
+func TestAddAnswerShortcut(t *testing.T) {
+	for _, c := range codes {
+		want := AppendResponse(nil, &Response{Proto: V2, Version: 2, Op: OpAdd, Code: c.code, Ledger: 1 << 40, Entry: -7})
+		require.Equal(t, want, AppendAddAnswerV2(nil, 2, c.code, 1<<40, -7))
+	}
+}
+
 func TestCodesTranslateBothWays(t *testing.T) {
 	for _, c := range codes {
 		require.Equal(t, c.status, c.code.Status())

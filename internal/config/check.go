@@ -141,7 +141,7 @@ func checkDirs(c *Config) error {
 			clean := filepath.Clean(d)
 			other, twice := used[clean]
 			// The index may lie in the ledger directory; everything else needs a directory of its own.
-			if twice && !(list.key == "storage.index_dirs" && other == "storage.ledger_dirs") {
+			if twice && (list.key != "storage.index_dirs" || other != "storage.ledger_dirs") {
 				return fmt.Errorf("%s is named in %s and in %s; each needs a directory of its own", d, other, list.key)
 			}
 			used[clean] = list.key

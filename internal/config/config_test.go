@@ -92,7 +92,6 @@ func TestRefusals(t *testing.T) {
 		{"disk order", "[disk]\nresume_below = 0.99\n", []string{"disk.resume_below = 0.99"}},
 		{"tls", "[tls]\ncert = \"/x.pem\"\n", []string{"bindery.toml:2: tls.cert: TLS is not in this version; remove the setting"}},
 		{"tls client auth", "[tls]\nclient_auth = true\n", []string{"tls.client_auth: TLS is not in this version"}},
-		{"expansion", "[storage]\nallow_expansion = true\n", []string{"remove the setting"}},
 		{"role", "[run]\nroles = [\"bookie\", \"recovery\"]\n", []string{"\"recovery\" can not run: auditing and re-replication are not in this version"}},
 		{"no role", "[run]\nroles = [\"broker\"]\n", []string{"\"broker\" is no role"}},
 		{"bookie id", "[bookie]\nid = \"a b\"\n", []string{"allowed are letters"}},
@@ -105,7 +104,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := Load(Options{File: write(t, tc.text), Environ: []string{"BINDERY_METADATA__URI=etcd://h:1/ledgers"}})
-			var p Problems
+			var p ProblemsError
 			require.ErrorAs(t, err, &p)
 			require.Len(t, p, len(tc.want), "%v", err)
 			for i, want := range tc.want {
@@ -118,7 +117,7 @@ func TestRefusals(t *testing.T) {
 
 func TestUnknownVariableAndSet(t *testing.T) {
 	_, err := Load(Options{Environ: []string{"BINDERY_GC__INTERVALL=1m"}, Set: []string{"gc.rat=auto", "nonsense"}})
-	var p Problems
+	var p ProblemsError
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, []string{
 		"environment BINDERY_GC__INTERVALL: no such setting; did you mean BINDERY_GC__INTERVAL?",

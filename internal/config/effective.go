@@ -42,7 +42,7 @@ func (c *Config) Resolve(m Machine, bookies int) Effective {
 	if c.Limits.InFlight == AutoSize {
 		e.reason["limits.in_flight"] = "10 % of storage.memory, at least 16MiB"
 	}
-	heap := int64(heapFloor * int64(bookies))
+	heap := heapFloor * int64(bookies)
 	if c.HasRole("metadata") {
 		heap += heapFloorMetadata
 	}

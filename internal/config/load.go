@@ -53,11 +53,11 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Problems is every problem found, in the order of the sources. It is an error when it is not empty.
-type Problems []Problem
+// ProblemsError is every problem found, in the order of the sources. It is an error when it is not empty.
+type ProblemsError []Problem
 
 // Error implements error with one line per problem.
-func (p Problems) Error() string {
+func (p ProblemsError) Error() string {
 	lines := make([]string, len(p))
 	for i, q := range p {
 		lines[i] = q.String()
@@ -89,7 +89,7 @@ func (l *Loaded) Origin(key string) Origin { return l.origin[key] }
 // IsSet reports whether anything but the default gave key its value.
 func (l *Loaded) IsSet(key string) bool { return l.origin[key].Kind != "" }
 
-// Load reads and checks a configuration. The error is Problems, or the error of reading the file.
+// Load reads and checks a configuration. The error is ProblemsError, or the error of reading the file.
 func Load(o Options) (*Loaded, error) {
 	l := &Loaded{File: o.File, origin: map[string]Origin{}}
 	for _, s := range settings {
@@ -101,7 +101,7 @@ func Load(o Options) (*Loaded, error) {
 			panic("BUG: default of " + s.Key + ": " + err.Error()) // a test loads the defaults
 		}
 	}
-	var problems Problems
+	var problems ProblemsError
 	if o.File != "" {
 		data, err := readBounded(o.File)
 		if err != nil {
@@ -137,12 +137,12 @@ func readBounded(name string) ([]byte, error) {
 }
 
 // applyFile applies a file's values over what l holds.
-func (l *Loaded) applyFile(name string, data []byte, lenient bool) Problems {
+func (l *Loaded) applyFile(name string, data []byte, lenient bool) ProblemsError {
 	items, problem := parseTOML(name, data)
 	if problem != nil {
-		return Problems{*problem}
+		return ProblemsError{*problem}
 	}
-	var problems Problems
+	var problems ProblemsError
 	for _, it := range items {
 		where := fmt.Sprintf("%s:%d", name, it.line)
 		s, ok := settingByKey[it.key]
@@ -175,8 +175,8 @@ func unknownKey(key string) string {
 }
 
 // applyEnvironment applies BINDERY_<SECTION>__<KEY>. Variables of ours without a double underscore mean something else.
-func (l *Loaded) applyEnvironment(environ []string, lenient bool) Problems {
-	var problems Problems
+func (l *Loaded) applyEnvironment(environ []string, lenient bool) ProblemsError {
+	var problems ProblemsError
 	sorted := slices.Clone(environ)
 	sort.Strings(sorted)
 	for _, kv := range sorted {
@@ -214,8 +214,8 @@ func unknownVariable(key string) string {
 }
 
 // applySet applies --set section.key=value.
-func (l *Loaded) applySet(set []string) Problems {
-	var problems Problems
+func (l *Loaded) applySet(set []string) ProblemsError {
+	var problems ProblemsError
 	for _, kv := range set {
 		key, value, ok := strings.Cut(kv, "=")
 		key = strings.TrimSpace(key)
@@ -238,8 +238,8 @@ func (l *Loaded) applySet(set []string) Problems {
 }
 
 // validate checks values against each other and against what this version can do.
-func (l *Loaded) validate() Problems {
-	var problems Problems
+func (l *Loaded) validate() ProblemsError {
+	var problems ProblemsError
 	add := func(key string, err error) {
 		o := l.origin[key]
 		where := ""

@@ -50,7 +50,6 @@ const (
 	laterRecovery  = "auditing and re-replication are not in this version"
 	laterTLS       = "TLS is not in this version"
 	laterPlacement = "only re-replication places copies, and that is not in this version"
-	laterReload    = "new directories are not admitted to a stamped bookie in this version"
 )
 
 // Settings lists every setting in the order of the file.

@@ -88,7 +88,7 @@ var settings = []*Setting{
 		field: func(c *Config) any { return &c.Storage.IndexDirs },
 	},
 	{
-		Key: "storage.allow_expansion", Default: "false", Later: laterReload, Unsafe: true,
+		Key: "storage.allow_expansion", Default: "false",
 		Doc:   "Admit new empty directories to a bookie that is already stamped.",
 		Why:   "A disk that failed to mount looks like a new empty one.",
 		Old:   "allowStorageExpansion",
@@ -342,9 +342,9 @@ var settings = []*Setting{
 		field: func(c *Config) any { return &c.Expert.GroupsInFlight }, check: between(func(c *Config) float64 { return float64(c.Expert.GroupsInFlight) }, 1, 4, "1 to 4"),
 	},
 	{
-		Key: "expert.max_frame", Default: "5184KiB", Range: "1MiB to 64MiB", Expert: true,
+		Key: "expert.max_frame", Default: "5130KiB", Range: "1MiB to 64MiB", Expert: true,
 		Doc:   "Largest request accepted.",
-		Why:   "5 MiB, what Pulsar's brokers send at most, and room for headers.",
+		Why:   "What Pulsar's brokers send at most.",
 		Old:   "nettyMaxFrameSizeBytes",
 		field: func(c *Config) any { return &c.Expert.MaxFrame }, check: between(func(c *Config) float64 { return float64(c.Expert.MaxFrame) }, float64(1*mib), float64(64*mib), "1MiB to 64MiB"),
 	},

@@ -13,16 +13,18 @@ var (
 	ErrPoisoned = errors.New("intent log failed; close it and open it again")
 	// ErrClosed is returned by calls after Close.
 	ErrClosed = errors.New("intent log is closed")
-	// ErrFull is returned by Append when MaxPending records are pending. Finish some.
+	// ErrFull is returned by Append when MaxPending intents or MaxPendingBytes of them are pending. Finish some.
 	ErrFull = errors.New("too many pending intents")
 	// ErrTooLarge is returned by Append for data longer than MaxRecord.
-	ErrTooLarge = errors.New("intent record is too large")
+	ErrTooLarge = errors.New("intent is too large")
 )
 
-// Limits. Each bounds memory: all pending records are held in memory.
+// Limits. They bound memory, where all pending intents are held, and the file, which is read whole.
 const (
-	MaxRecord  = 1 << 20 // bytes of one record's data
-	MaxPending = 4096    // records that were appended and are not done
+	MaxRecord       = 1 << 20  // bytes of one intent's data
+	MaxPending      = 4096     // intents that were appended and are not done
+	MaxPendingBytes = 16 << 20 // bytes of their data
+	maxSegmentBytes = 16 << 20
 )
 
 // Record is one intent.
@@ -34,7 +36,7 @@ type Record struct {
 // Log is a durable list of intents that were announced and are not finished. It may be used by several goroutines.
 type Log interface {
 	// Append makes data durable and returns its id. data may be reused afterwards. If ctx ends first, the outcome is
-	// unknown, and the record is among Pending if it was written.
+	// unknown, and the intent is among Pending if it was written.
 	Append(ctx context.Context, data []byte) (uint64, error)
 	// Done makes durable that the intents are finished, so that no later Open returns them. An id that is not pending
 	// is skipped: finishing twice is fine.
@@ -45,7 +47,7 @@ type Log interface {
 	Recovered() Recovered
 	// Err returns why the log is poisoned, or nil.
 	Err() error
-	// Close waits for calls under way and closes the files. Pending intents stay.
+	// Close waits for calls under way and closes the files. Pending intents stay. A second Close does nothing.
 	Close() error
 }
 
@@ -54,34 +56,37 @@ type Recovered struct {
 	Records  int     // whole records read
 	Cut      *Cut    // the torn tail that was cut off, or nil
 	Damage   []error // with Options.Salvage: each *corrupt.Error that was stepped over
-	SetAside string  // with Options.Salvage: where the damaged log was moved to
+	SetAside string  // with Options.Salvage: where the damaged generation was moved to
 }
 
-// Cut names a torn tail: bytes of an append that was never acknowledged.
+// Cut names a torn tail: what was left of appends that nobody was told had succeeded.
 type Cut struct {
 	Path   string
 	Offset int64 // the file was cut here
-	Bytes  int64 // how much was cut off
-	Reason string
+	Bytes  int64 // so much was cut off
+	Reason error // what was wrong with the first record cut off
 }
 
 // Options configure a log. The zero value is fine.
 type Options struct {
-	// SegmentBytes is the size at which a new file is started. Default 1 MiB.
-	SegmentBytes int
-	// Salvage makes Open step over damaged records instead of failing with a *corrupt.Error: the damaged directory is
-	// renamed aside, what is readable and pending goes into a new log, and Recovered lists the damage. Use it where
-	// intents can be found again by looking at what they were about.
+	// SegmentBytes is the size at which a file with as much garbage as pending data is replaced. Default 1 MiB, at most
+	// 16 MiB.
+	SegmentBytes int64
+	// Salvage makes Open step over damage instead of failing with a *corrupt.Error: the damaged generation is set aside,
+	// what can be read and is pending goes into a new one, and Recovered lists the damage. A damaged "done" brings its
+	// intent back. Use it where intents may be carried out twice, and missing ones are found by looking at what they
+	// were about.
 	Salvage bool
-	// Logger receives one line for each cut, damage and poisoning. Default: none.
+	// Logger receives one line for each cut, damage, failed change of generation and poisoning. Default: none.
 	Logger *slog.Logger
 }
 
-// EnsureDefaults fills in what was left zero.
+// EnsureDefaults fills in what was left zero and bounds what was not.
 func (o *Options) EnsureDefaults() {
 	if o.SegmentBytes <= 0 {
 		o.SegmentBytes = 1 << 20
 	}
+	o.SegmentBytes = min(o.SegmentBytes, maxSegmentBytes)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -1,0 +1,178 @@
+// Package driver opens the metadata store that a service URI names.
+//
+//	etcd://host:port;host:port/root        etcd, default root /ledgers
+//	metadata-store:etcd:http://h:p,h:p     the same, as Pulsar writes it
+//	mem://name/root                        a store in this process's memory, shared by all who open that name
+//
+// The package holds no state and starts no goroutine of its own.
+package driver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/metadata/etcdmeta"
+	"github.com/binderylog/bindery/internal/metadata/memmeta"
+)
+
+// Options apply to every driver that knows them.
+type Options struct {
+	Timeout    time.Duration // of one call, retries included; default 30 s
+	SessionTTL time.Duration // life of ephemeral keys after their process; default 10 s
+	TLS        *tls.Config
+	Username   string
+	Password   string
+	Logger     *slog.Logger
+}
+
+// ErrURI is returned for a service URI that cannot be understood or that needs a driver this version does not have.
+var ErrURI = errors.New("metadata URI")
+
+// Target is a parsed service URI.
+type Target struct {
+	Driver    string   // "etcd" or "mem"
+	Endpoints []string // of etcd
+	Name      string   // of a memory store
+	Root      string   // ledgers root
+}
+
+// Parse reads a service URI.
+func Parse(uri string) (Target, error) {
+	t, err := parse(strings.TrimSpace(uri))
+	if err != nil {
+		return Target{}, fmt.Errorf("%w %q: %w", ErrURI, uri, err)
+	}
+	return t, nil
+}
+
+func parse(uri string) (Target, error) {
+	if rest, ok := cutPrefixFold(uri, "metadata-store:"); ok {
+		return parsePulsar(rest)
+	}
+	scheme, rest, ok := strings.Cut(uri, "://")
+	if !ok {
+		return Target{}, errors.New("has no scheme; write for example etcd://127.0.0.1:2379" + metadata.DefaultRoot)
+	}
+	name, manager, _ := strings.Cut(strings.ToLower(scheme), "+")
+	switch name {
+	case "etcd":
+		if manager != "" && manager != "hierarchical" {
+			return Target{}, fmt.Errorf("ledger manager %q does not exist on etcd (leave it out)", manager)
+		}
+		return parseEtcd(rest)
+	case "mem":
+		n, root := splitPath(rest)
+		if n == "" {
+			return Target{}, errors.New("has no name; write mem://NAME")
+		}
+		root, err := metadata.CleanRoot(root)
+		return Target{Driver: "mem", Name: n, Root: root}, err
+	case "zk":
+		return Target{}, errNoZooKeeper
+	}
+	return Target{}, fmt.Errorf("driver %q is not known; etcd:// and metadata-store:etcd: are", name)
+}
+
+// errNoZooKeeper tells users of a driver that is planned what works today.
+var errNoZooKeeper = errors.New("the ZooKeeper driver is not in this version; use etcd://HOST:2379" + metadata.DefaultRoot +
+	" or metadata-store:etcd:http://HOST:2379, or `bindery standalone`, which brings its own etcd")
+
+func parseEtcd(rest string) (Target, error) {
+	authority, path := splitPath(rest)
+	if strings.ContainsAny(rest, "?#") {
+		return Target{}, errors.New("parameters after '?' or '#' are not known")
+	}
+	root, err := metadata.CleanRoot(path)
+	if err != nil {
+		return Target{}, err
+	}
+	eps, err := endpoints(authority)
+	return Target{Driver: "etcd", Endpoints: eps, Root: root}, err
+}
+
+// parsePulsar reads what follows "metadata-store:". The root is always the default one, as in Pulsar.
+func parsePulsar(rest string) (Target, error) {
+	if list, ok := cutPrefixFold(rest, "etcd:"); ok {
+		eps, err := endpoints(list)
+		return Target{Driver: "etcd", Endpoints: eps, Root: metadata.DefaultRoot}, err
+	}
+	scheme, _, _ := strings.Cut(rest, ":")
+	switch s := strings.ToLower(scheme); s {
+	case "rocksdb", "memory", "oxia":
+		return Target{}, fmt.Errorf("Pulsar's %s store is not supported; metadata-store:etcd: is", s)
+	}
+	return Target{}, errNoZooKeeper // zk:, or a bare list of hosts
+}
+
+// endpoints splits a list of etcd members at ';' or ','.
+func endpoints(list string) ([]string, error) {
+	var out []string
+	for _, e := range strings.FieldsFunc(list, func(r rune) bool { return r == ';' || r == ',' }) {
+		hostport := e
+		if s, rest, ok := strings.Cut(e, "://"); ok {
+			if s != "http" && s != "https" {
+				return nil, fmt.Errorf("endpoint %q: http and https are possible", e)
+			}
+			hostport = strings.TrimSuffix(rest, "/")
+			e = s + "://" + hostport
+		}
+		if strings.ContainsAny(hostport, "/?#@ ") {
+			return nil, fmt.Errorf("endpoint %q: must be host:port", e)
+		}
+		host, port, ok := cutLast(hostport, ":")
+		if !ok || host == "" || port == "" || strings.Trim(port, "0123456789") != "" {
+			return nil, fmt.Errorf("endpoint %q: must be host:port", e)
+		}
+		out = append(out, e)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("names no endpoint (host:port)")
+	}
+	return out, nil
+}
+
+func splitPath(rest string) (authority, path string) {
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		return rest[:i], rest[i:]
+	}
+	return rest, ""
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+func cutPrefixFold(s, prefix string) (string, bool) {
+	if len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix) {
+		return s[len(prefix):], true
+	}
+	return s, false
+}
+
+// Open connects to the store that uri names and returns it with the ledgers root. The caller closes it.
+func Open(ctx context.Context, uri string, o Options) (metadata.Store, string, error) {
+	t, err := Parse(uri)
+	if err != nil {
+		return nil, "", err
+	}
+	if t.Driver == "mem" {
+		return memmeta.Open(t.Name), t.Root, nil
+	}
+	s, err := etcdmeta.Open(ctx, etcdmeta.Options{
+		Endpoints: t.Endpoints, Timeout: o.Timeout, SessionTTL: o.SessionTTL,
+		TLS: o.TLS, Username: o.Username, Password: o.Password, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return s, t.Root, nil
+}

@@ -1,26 +1,65 @@
-// Package entrylog keeps entry bodies in append-only logs.
 package entrylog
 
 import (
-	"context"
+	"cmp"
 	"errors"
-	"io"
-	"iter"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/internal/vfs"
 )
 
-const (
-	headerSize = vfs.Align
-	maxOffset  = 1 << 48
-)
+// Store is the entry logs of one directory. Append, Checkpoint, Abort and Roll belong to one goroutine, the flusher; all
+// other methods may be called from any.
+type Store struct {
+	fs    vfs.FS
+	dir   string
+	o     Options
+	count counters
 
-var errNotYet = errors.New("not yet")
+	wmu sync.Mutex // guards w and cur: held for the length of one flusher call; taken before mu
+	w   *logWriter // the log being written, or nil
+	cur *logFile   // its place in logs
 
-// Store is the entry logs of one directory. Append, Checkpoint and Abort belong to one goroutine, the flusher; all other
-// methods may be called from any.
-type Store struct{}
+	rmu sync.Mutex // serialises deleting files and writing removedName; taken before mu
+
+	mu        sync.Mutex // guards everything below, and the fields of every logFile that are not constant
+	logs      map[LogID]*logFile
+	handles   handleCache
+	nextID    LogID
+	prevLog   LogID // the newest log that is not a compaction's, and how far it is known to be synced: see meta
+	prevEnd   int64
+	durable   Position
+	removed   removed
+	sealQueue []*logWriter
+	sealing   bool // a goroutine works on sealQueue
+	free      []*bufferPair
+	closed    bool
+	wg        sync.WaitGroup // sealing; Add only under mu while !closed
+}
+
+// logFile is a log in a Store's table.
+type logFile struct {
+	path    string
+	meta    meta
+	info    LogInfo
+	end     int64    // entries lie before; for the log being written the end of the last checkpoint
+	clip    int64    // not 0: nothing behind this offset belongs to the log, whatever the file holds
+	synced  int64    // of a log without a footer: how far it is known to have been synced
+	trailer *trailer // of a sealed log
+
+	file     vfs.File // for reading, while it is in the handle cache
+	refs     int      // readers
+	removing bool     // Remove was called: no new readers
+	gone     bool     // the file is deleted
+	sealing  bool     // retired, and its footer is still to be written
+}
 
 // Recovered is what Open found.
 type Recovered struct {
@@ -29,7 +68,7 @@ type Recovered struct {
 	Unsealed []RecoveredLog
 	// Damage lists what could not be read of the unsealed logs, within what is known to have been synced. Entries and
 	// states that lay there are lost here: the caller can not deny any entry, nor trust any ledger to be unfenced, on
-	// the strength of this directory alone.
+	// the strength of this directory alone. Damage of a log that is in the index already takes nothing away.
 	Damage []Damage
 	// Removed are unfinished files of an earlier process (compactions, empty logs) that were deleted.
 	Removed []string
@@ -38,10 +77,10 @@ type Recovered struct {
 // RecoveredLog is an unsealed log.
 type RecoveredLog struct {
 	Info   LogInfo       // after sealing, if that worked
-	Runs   []Run         // in order of their checkpoints, then by ledger and entry; a later one wins over an earlier one
+	Runs   []Run         // in order of checkpoints, each by ledger and entry; a later one wins over an earlier one
 	States []LedgerState // the newest of each ledger, by ledger
 	End    Position      // behind the last valid record
-	Cut    int64         // bytes behind End that do not parse: a torn tail
+	Tail   int64         // bytes of valid records behind the last checkpoint: what was being flushed
 }
 
 // Damage is a part of a log whose content is unknown.
@@ -55,175 +94,279 @@ type Damage struct {
 
 // Open reads what is in dir (a ledger directory's `current`), deletes what a crash left unfinished and seals unsealed
 // logs. The caller holds the directory's lock.
-func Open(fs vfs.FS, dir string, o Options) (*Store, *Recovered, error) { return nil, nil, errNotYet }
+func Open(fsys vfs.FS, dir string, o Options) (*Store, *Recovered, error) {
+	o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, nil, err
+	}
+	s := &Store{fs: fsys, dir: dir, o: o, logs: map[LogID]*logFile{}}
+	s.handles.max = o.OpenFilesMax
+	r, err := s.recover()
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("open entry logs in %s: %w", dir, err), s.closeFiles())
+	}
+	return s, r, nil
+}
+
+// parseName returns the id in a file name of a log with the given suffix.
+func parseName(name, suffix string) (LogID, bool) {
+	hex, ok := strings.CutSuffix(name, suffix)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(hex, 16, 32)
+	if err != nil || n == 0 || strconv.FormatUint(n, 16) != hex {
+		return 0, false
+	}
+	return LogID(n), true
+}
+
+func (s *Store) path(id LogID, suffix string) string {
+	return filepath.Join(s.dir, id.String()+suffix)
+}
+
+func (s *Store) readMode() vfs.Mode { return vfs.Mode{Direct: s.o.DirectReads} }
+
+func (s *Store) writerOptions() writerOptions {
+	return writerOptions{buffered: s.o.BufferedWrites, prealloc: s.o.PreallocateSize, count: &s.count}
+}
+
+// takeBuffers returns write buffers, those of a log that was finished if there are any.
+func (s *Store) takeBuffers() (*bufferPair, error) {
+	s.mu.Lock()
+	if n := len(s.free); n > 0 {
+		p := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.mu.Unlock()
+		return p, nil
+	}
+	s.mu.Unlock()
+	return newBufferPair(s.o.BufferSize)
+}
+
+// giveBuffers keeps one pair for the next log and frees the others.
+func (s *Store) giveBuffers(p *bufferPair) {
+	s.mu.Lock()
+	keep := len(s.free) == 0 && !s.closed
+	if keep {
+		s.free = append(s.free, p)
+	}
+	s.mu.Unlock()
+	if !keep {
+		if err := p.free(); err != nil {
+			s.o.Logger.Warn("entry log buffers were not freed", "err", err)
+		}
+	}
+}
 
 // Append puts a body at the end of the current log, beginning a new log if there is none. The body's first 16 bytes are
 // ledger id and entry id. It is copied. The location may be read once Checkpoint has returned nil.
-func (s *Store) Append(body []byte) (Location, error) { return Location{}, errNotYet }
+func (s *Store) Append(body []byte) (Location, error) {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	if s.w == nil {
+		if err := s.begin(); err != nil {
+			return Location{}, err
+		}
+	}
+	loc, err := s.w.append(body)
+	if err == nil {
+		s.count.entries.Add(1)
+		s.count.entryBytes.Add(uint64(len(body)))
+	}
+	return loc, err
+}
+
+// begin creates the next log. wmu is held.
+func (s *Store) begin() error {
+	if s.o.ReadOnly {
+		return ErrReadOnly
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	id := s.nextID
+	m := meta{id: id, precedence: id, prevLog: s.prevLog, prevEnd: s.prevEnd}
+	s.mu.Unlock()
+	buffers, err := s.takeBuffers()
+	if err != nil {
+		return err
+	}
+	w, err := createLog(s.fs, s.path(id, logSuffix), m, buffers, s.writerOptions())
+	if err != nil {
+		s.giveBuffers(buffers)
+		if errors.Is(err, fs.ErrExist) {
+			s.mu.Lock()
+			s.nextID = max(s.nextID, id+1) // a file that was not there at Open: never touch it
+			s.mu.Unlock()
+		}
+		return err
+	}
+	l := &logFile{path: w.path, meta: w.meta, end: headerSize, info: LogInfo{
+		ID: id, Precedence: id, Size: headerSize, Created: w.createdTime(), Writing: true,
+	}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextID = max(s.nextID, id+1)
+	s.logs[id] = l
+	s.prevLog, s.prevEnd = id, headerSize
+	s.w, s.cur = w, l
+	return nil
+}
 
 // Checkpoint makes everything appended since the last one durable, together with its run table and with the ledger
-// states that changed. Runs are in order of ledger and entry and describe exactly what was appended; states are in any
+// states that changed. Runs describe exactly what was appended, best in order of ledger and entry; states are in any
 // order, each ledger once. Without entries and states it does nothing. The log is closed and sealed in the background
 // when it is past its size.
 //
 // After an error nothing since the last checkpoint is durable; call Abort and begin again.
-func (s *Store) Checkpoint(runs []Run, states []LedgerState) error { return errNotYet }
+func (s *Store) Checkpoint(runs []Run, states []LedgerState) error {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	if s.w == nil {
+		if len(runs) == 0 && len(states) == 0 {
+			return nil
+		}
+		if err := s.begin(); err != nil {
+			return err
+		}
+	}
+	before := s.w.durable
+	if err := s.w.checkpoint(runs, states); err != nil {
+		return err
+	}
+	if s.w.durable == before {
+		return nil
+	}
+	s.count.checkpoints.Add(1)
+	s.mu.Lock()
+	s.advanceLocked()
+	s.mu.Unlock()
+	if s.w.durable >= s.o.LogSize {
+		s.retire()
+	}
+	return nil
+}
+
+// advanceLocked notes the end of the last checkpoint.
+func (s *Store) advanceLocked() {
+	s.cur.end, s.cur.info.Size = s.w.durable, s.w.durable
+	s.prevLog, s.prevEnd = s.w.id, s.w.durable
+	s.durable = Position{s.w.id, s.w.durable}
+}
 
 // Abort gives up everything appended since the last checkpoint: the locations handed out are void. If the current log
 // has failed, the next Append begins a new one.
-func (s *Store) Abort() error { return errNotYet }
+func (s *Store) Abort() error {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	if s.w == nil {
+		return nil
+	}
+	if s.w.clean() {
+		s.w.rewind(s.o.PreallocateSize)
+		return nil
+	}
+	// Stale records behind the last checkpoint must not be followed by newer ones: a crash would bring them back as the
+	// newest. So the log ends here, even if nothing failed.
+	s.retire()
+	return nil
+}
+
+// Roll ends the current log even though it is not full; it is sealed in the background. Nothing may be appended since the
+// last checkpoint.
+func (s *Store) Roll() error {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	if s.w == nil {
+		return nil
+	}
+	if s.w.entries > 0 {
+		return fmt.Errorf("roll entry log %s: %d entries were appended since the last checkpoint", s.w.id, s.w.entries)
+	}
+	s.retire()
+	return nil
+}
+
+// retire ends the current log and hands it to the sealing goroutine. wmu is held.
+func (s *Store) retire() {
+	w, l := s.w, s.cur
+	s.w, s.cur = nil, nil
+	w.stop()
+	s.giveBuffers(w.buffers)
+	w.buffers = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.info.Writing = false
+	l.clip, l.synced, l.sealing = w.durable, w.durable, true
+	s.sealQueue = append(s.sealQueue, w)
+	if !s.sealing {
+		s.sealing = true
+		s.wg.Go(s.sealLoop)
+	}
+}
 
 // Durable returns the end of the last checkpoint. The caller keeps it with its mark and hands it to Open.
-func (s *Store) Durable() Position { return Position{} }
-
-// Roll seals the current log in the background even though it is not full. Nothing may be appended since the last
-// checkpoint.
-func (s *Store) Roll() error { return errNotYet }
-
-// Read returns the body at loc, in dst if that is large enough. It fails with a *corrupt.Error if the record is damaged or
-// not what loc says, and with ErrNoLog if the log was removed. The caller checks the ids: see IDs.
-func (s *Store) Read(loc Location, dst []byte) ([]byte, error) { return nil, errNotYet }
-
-// ReadRange returns up to n bytes of a log from off, the start of a record, in dst if that is large enough. Fewer bytes
-// come back at the end of what is durable.
-func (s *Store) ReadRange(log LogID, off int64, n int, dst []byte) (Chunk, error) {
-	return Chunk{}, errNotYet
+func (s *Store) Durable() Position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.durable
 }
-
-// Chunk is a part of a log.
-type Chunk struct {
-	Log    LogID
-	Offset int64
-	Data   []byte // aliases the buffer it was read into
-}
-
-// Records returns the entries that lie whole in the chunk. The first damaged record ends the sequence with a
-// *corrupt.Error; bodies alias the chunk.
-func (c Chunk) Records() iter.Seq2[Record, error] { return nil }
-
-// Record is one entry.
-type Record struct {
-	Location      Location
-	Ledger, Entry int64
-	Body          []byte
-}
-
-// IDs returns the ledger and entry id in a body's first 16 bytes; the body has at least MinBody bytes.
-func IDs(body []byte) (ledger, entry int64) { return 0, 0 }
 
 // Logs returns all logs, oldest id first, without those whose removal is pending.
-func (s *Store) Logs() []LogInfo { return nil }
+func (s *Store) Logs() []LogInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	infos := make([]LogInfo, 0, len(s.logs))
+	for _, l := range s.logs {
+		if !l.removing {
+			infos = append(infos, l.info)
+		}
+	}
+	sortInfos(infos)
+	return infos
+}
 
 // Log returns one of them, or ErrNoLog.
-func (s *Store) Log(id LogID) (LogInfo, error) { return LogInfo{}, errNotYet }
-
-// Footer returns what a log holds. It reads the footer; if that is missing or damaged, the run tables of the checkpoints;
-// where they are damaged, the records themselves. It never believes an empty ledger map that it can not check: what stays
-// unknown is in Damage, and a log with damage must not be deleted for holding nothing.
-// The log being written has no footer: ErrNotFinal.
-func (s *Store) Footer(id LogID) (*Footer, error) { return nil, errNotYet }
-
-// Footer is the content of a log that is no longer written.
-type Footer struct {
-	Info    LogInfo
-	Source  Source
-	Entries int64
-	Ledgers map[int64]int64 // bytes of entries with their record headers, by ledger
-	States  []LedgerState   // the newest of each ledger in this log, by ledger
-	Damage  []Damage        // empty: the content is known whole
+func (s *Store) Log(id LogID) (LogInfo, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.logs[id]
+	if l == nil || l.removing {
+		return LogInfo{}, fmt.Errorf("entry log %s: %w", id, ErrNoLog)
+	}
+	return l.info, nil
 }
 
-// Source says where a Footer was read from.
-type Source uint8
-
-// Sources, in the order in which they are tried.
-const (
-	FromFooter Source = iota + 1
-	FromCheckpoints
-	FromRecords
-)
-
-// Runs returns the log's runs by ledger and last entry. Where an entry was appended twice, two runs overlap, and the one
-// with the higher offset is the newer. An error ends the sequence.
-func (f *Footer) Runs() iter.Seq2[Run, error] { return nil }
-
-// Scan calls fn for every entry of a log, in order of offset. Records that are damaged are passed as an error, and the
-// scan goes on behind them as far as the run tables tell where; fn's error ends it.
-func (s *Store) Scan(ctx context.Context, id LogID, fn func(Record, error) error) error {
-	return errNotYet
+func sortInfos(infos []LogInfo) {
+	slices.SortFunc(infos, func(a, b LogInfo) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// Remove deletes a log. From the moment it is called, reads of the log fail with ErrNoLog; the file goes when the last
-// reader has left. If deleting fails, the error says why and the log stays pending: see RetryRemovals.
-func (s *Store) Remove(id LogID) error { return errNotYet }
-
-// RetryRemovals tries once more to delete what Remove could not, and returns how many logs are still pending.
-func (s *Store) RetryRemovals() (left int, err error) { return 0, errNotYet }
-
-// Pending returns the logs whose removal has not worked yet; their space is not free.
-func (s *Store) Pending() []LogInfo { return nil }
-
-// NewCompactionWriter begins a log of its own for entries copied from the given sealed logs. It becomes visible, whole,
-// with Seal; a crash before leaves nothing.
-func (s *Store) NewCompactionWriter(sources ...LogID) (*CompactionWriter, error) {
-	return nil, errNotYet
+// Close seals the current log, waits for sealing to finish and closes every file. What was appended since the last
+// checkpoint is given up. The caller has ended all readers and writers.
+func (s *Store) Close() error {
+	s.wmu.Lock()
+	if s.w != nil {
+		s.retire()
+	}
+	s.wmu.Unlock()
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.wg.Wait()
+	return s.closeFiles()
 }
 
-// CompactionWriter writes one log. It belongs to one goroutine.
-type CompactionWriter struct{}
-
-// ID returns the id that the log will have.
-func (w *CompactionWriter) ID() LogID { return 0 }
-
-// Append copies a body into the log.
-func (w *CompactionWriter) Append(body []byte) (Location, error) { return Location{}, errNotYet }
-
-// Checkpoint makes what was appended durable.
-func (w *CompactionWriter) Checkpoint(runs []Run, states []LedgerState) error { return errNotYet }
-
-// Size returns the bytes appended so far.
-func (w *CompactionWriter) Size() int64 { return 0 }
-
-// Seal writes the footer, syncs and makes the log visible. Afterwards the locations may be read, and the index changed.
-// Everything appended must be covered by a checkpoint.
-func (w *CompactionWriter) Seal() (LogInfo, error) { return LogInfo{}, errNotYet }
-
-// Abort deletes the file. After Seal it does nothing.
-func (w *CompactionWriter) Abort() error { return errNotYet }
-
-// Stats are counters and gauges of a store.
-type Stats struct {
-	Logs         int
-	Bytes        int64 // in logs, unsealed ones included
-	PendingLogs  int   // removal pending
-	PendingBytes int64
-	Unsealed     int
-	Entries      uint64 // appended since Open
-	EntryBytes   uint64
-	Written      uint64 // bytes written to files
-	Checkpoints  uint64
-	Syncs        uint64
-	Reads        uint64
-	ReadBytes    uint64
-	Corrupt      uint64 // damaged records met by reads
-	Failures     uint64 // failed writes and syncs
+func (s *Store) closeFiles() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	err := s.handles.closeAll()
+	for _, p := range s.free {
+		err = errors.Join(err, p.free())
+	}
+	s.free = nil
+	return err
 }
-
-// Stats returns them.
-func (s *Store) Stats() Stats { return Stats{} }
-
-// WritePrometheus writes the store's metrics.
-func (s *Store) WritePrometheus(w io.Writer) {}
-
-// Close waits for sealing to finish and closes every file. What was appended since the last checkpoint is given up.
-func (s *Store) Close() error { return errNotYet }
-
-// Reserve makes sure that dir holds a ballast file of the given size: space set aside so that flush, garbage collection
-// and replay work on a full disk. It fails with ErrNoSpace if the disk does not have it.
-func Reserve(fs vfs.FS, dir string, size int64) error { return errNotYet }
-
-// ReleaseReserve gives the space back to the file system and returns its size.
-func ReleaseReserve(fs vfs.FS, dir string) (int64, error) { return 0, errNotYet }
-
-// ReserveSize returns the size of the ballast file in dir, 0 if there is none.
-func ReserveSize(fs vfs.FS, dir string) (int64, error) { return 0, errNotYet }

@@ -105,8 +105,8 @@ const (
 	MinBody = 24
 	// MaxState is the largest LedgerState.Data.
 	MaxState = 64 << 10
-	// MaxRunEntries is the largest Run.Count.
-	MaxRunEntries = 1 << 16
+	// MaxRunEntries is the largest Run.Count; RunBuilder begins another run there.
+	MaxRunEntries = 8192
 
 	defaultLogSize         = 1 << 30
 	defaultBufferSize      = 1 << 20

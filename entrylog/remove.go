@@ -1,0 +1,183 @@
+package entrylog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/binderylog/bindery/internal/invariant"
+	"github.com/binderylog/bindery/internal/vfs"
+)
+
+// Remove deletes a log. From the moment it is called, reads of the log fail with ErrNoLog; the file goes when the last
+// reader has left. If deleting fails, the error says why and the log stays pending: see RetryRemovals. A log that is
+// being written or sealed is refused with ErrNotFinal.
+func (s *Store) Remove(id LogID) error {
+	if s.o.ReadOnly {
+		return ErrReadOnly
+	}
+	s.mu.Lock()
+	l := s.logs[id]
+	switch {
+	case s.closed:
+		s.mu.Unlock()
+		return ErrClosed
+	case l == nil:
+		s.mu.Unlock()
+		return fmt.Errorf("remove entry log %s: %w", id, ErrNoLog)
+	case l.info.Writing || l.sealing:
+		s.mu.Unlock()
+		return fmt.Errorf("remove entry log %s: %w", id, ErrNotFinal)
+	}
+	l.removing = true
+	readers := l.refs
+	s.mu.Unlock()
+	if readers > 0 {
+		return nil // the last one deletes it
+	}
+	return s.deleteFile(l)
+}
+
+// deleteFile deletes the file of a log without readers. Its failure leaves the log pending.
+func (s *Store) deleteFile(l *logFile) error {
+	s.rmu.Lock()
+	defer s.rmu.Unlock()
+	if err := s.rememberRemoval(l); err != nil {
+		return fmt.Errorf("remove entry log %s: %w", l.meta.id, err)
+	}
+	s.mu.Lock()
+	if l.gone || l.refs > 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	f := s.handles.dropLocked(l)
+	s.mu.Unlock()
+	if f != nil {
+		_ = f.Close() // read only
+	}
+	invariant.CrashPoint("entrylog.remove.before-unlink")
+	err := s.fs.Remove(l.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // an earlier try got this far
+	}
+	if err == nil {
+		invariant.CrashPoint("entrylog.removed")
+		err = s.fs.SyncDir(s.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("remove entry log %s: %w", l.meta.id, err)
+	}
+	s.mu.Lock()
+	l.gone = true
+	if s.logs[l.meta.id] == l {
+		delete(s.logs, l.meta.id)
+	}
+	s.mu.Unlock()
+	return nil
+}
+
+// discard deletes a log that was never seen by a reader.
+func (s *Store) discard(l *logFile) error {
+	s.mu.Lock()
+	l.removing, l.sealing = true, false
+	busy := l.refs > 0
+	s.mu.Unlock()
+	if busy {
+		return nil
+	}
+	return s.deleteFile(l)
+}
+
+// RetryRemovals tries once more to delete what Remove could not, and returns how many logs are still pending.
+func (s *Store) RetryRemovals() (left int, err error) {
+	s.mu.Lock()
+	var idle []*logFile
+	for _, l := range s.logs {
+		if l.removing && l.refs == 0 {
+			idle = append(idle, l)
+		}
+	}
+	s.mu.Unlock()
+	for _, l := range idle {
+		err = errors.Join(err, s.deleteFile(l))
+	}
+	return len(s.Pending()), err
+}
+
+// Pending returns the logs whose removal has not worked yet; their space is not free.
+func (s *Store) Pending() []LogInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var infos []LogInfo
+	for _, l := range s.logs {
+		if l.removing {
+			infos = append(infos, l.info)
+		}
+	}
+	sortInfos(infos)
+	return infos
+}
+
+// The file removedName remembers what the names of the remaining logs no longer show once the newest one is deleted:
+//
+//	magic "BNDRYREM" | version (2) | zero (2) | highest id ever used (4) | durable log deleted (4) | CRC32C (4)
+const (
+	removedMagic = "BNDRYREM"
+	removedSize  = 24
+)
+
+// removed is its content.
+type removed struct {
+	highest LogID // ids up to here were used
+	durable LogID // the log that Store.Durable named at that time, or a newer one, was deleted
+}
+
+func (r removed) encode() []byte {
+	b := make([]byte, removedSize)
+	copy(b, removedMagic)
+	binary.LittleEndian.PutUint16(b[8:], Version)
+	binary.LittleEndian.PutUint32(b[12:], uint32(r.highest))
+	binary.LittleEndian.PutUint32(b[16:], uint32(r.durable))
+	binary.LittleEndian.PutUint32(b[20:], crc32.Checksum(b[:20], castagnoli))
+	return b
+}
+
+func decodeRemoved(b []byte) (removed, error) {
+	le := binary.LittleEndian
+	switch {
+	case len(b) != removedSize:
+		return removed{}, fmt.Errorf("%d bytes, want %d", len(b), removedSize)
+	case string(b[:8]) != removedMagic:
+		return removed{}, fmt.Errorf("magic is %q, want %q", b[:8], removedMagic)
+	case crc32.Checksum(b[:20], castagnoli) != le.Uint32(b[20:]):
+		return removed{}, errors.New("checksum does not match")
+	case le.Uint16(b[8:]) != Version:
+		return removed{}, fmt.Errorf("%w: version %d, this program knows %d", ErrVersion, le.Uint16(b[8:]), Version)
+	}
+	return removed{LogID(le.Uint32(b[12:])), LogID(le.Uint32(b[16:]))}, nil
+}
+
+// rememberRemoval writes the file if the log about to be deleted is the newest, or the one that Store.Durable names. rmu is
+// held.
+func (s *Store) rememberRemoval(l *logFile) error {
+	s.mu.Lock()
+	newest := true
+	for id := range s.logs {
+		newest = newest && id <= l.meta.id
+	}
+	durable := l.meta.id >= s.durable.Log && !l.info.Compaction
+	if !newest && !durable {
+		s.mu.Unlock()
+		return nil
+	}
+	if durable {
+		s.removed.durable = max(s.removed.durable, l.meta.id)
+	}
+	s.removed.highest = s.nextID - 1
+	r := s.removed
+	s.mu.Unlock()
+	return vfs.WriteFileAtomic(s.fs, filepath.Join(s.dir, removedName), r.encode())
+}

@@ -12,6 +12,10 @@ import (
 // ErrRegistered is returned when another live process holds the registration of this bookie id.
 var ErrRegistered = errors.New("another process is registered under this bookie id")
 
+// registerAttempts is how often at least Register tries when something other than a holder was in its way, however short
+// the wait.
+const registerAttempts = 4
+
 // Registration is one state of a bookie's registration that was written to the store.
 type Registration struct {
 	ReadOnly bool
@@ -34,7 +38,9 @@ func (b *Bookies) Register(ctx context.Context, id ledger.BookieID, info Service
 	}
 	value := EncodeServiceInfo(info)
 	deadline := time.Now().Add(wait)
+	attempts := 0
 	for pause := newBackoff(); ; {
+		attempts++
 		reg, holder, err := b.tryRegister(ctx, id, info, value, readOnly)
 		switch {
 		case err == nil && holder == "":
@@ -46,7 +52,7 @@ func (b *Bookies) Register(ctx context.Context, id ledger.BookieID, info Service
 		default:
 			return Registration{}, fmt.Errorf("register bookie %s: %w", id, err)
 		}
-		if time.Now().After(deadline) {
+		if time.Now().After(deadline) && (holder != "" || attempts >= registerAttempts) {
 			return Registration{}, fmt.Errorf("register bookie %s: %w", id, err)
 		}
 		if werr := pause.wait(ctx); werr != nil {

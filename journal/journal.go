@@ -1,7 +1,12 @@
 package journal
 
 import (
-	"io"
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/binderylog/bindery/internal/vfs"
@@ -9,7 +14,83 @@ import (
 
 // Journal is one journal directory.
 type Journal struct {
-	dir string
+	fs     vfs.FS
+	dir    string
+	o      Options
+	epoch  time.Time // nanoseconds below count from here
+	budget budget
+	m      *journalMetrics
+
+	// Set by Start, constant afterwards.
+	io method
+
+	mu      sync.Mutex // guards everything down to the goroutines' part
+	started bool
+	closing bool // no more appends; what is there goes out without waiting for company
+	stop    bool // the goroutines end
+	err     error
+
+	// What Open or the last Replay found; nil makes Start read again.
+	found   *directory
+	from    Position
+	end     Position
+	lastSeq uint64 // last group on disk before Start
+
+	maxID      uint64     // highest segment id ever used
+	newest     uint64     // id of the segment drawn last
+	cur        *segment   // the open group's
+	planned    []*segment // those after it, at most one
+	unprepared []*segment // identities without a file yet, in order
+	live       []*segment // those before cur, by id
+	nextSeq    uint64     // sequence of the open group
+
+	pool     groupPool
+	open     *group // being filled; nil until the next append
+	sealed   queue  // full, waiting for a slot
+	flight   queue  // being written, or written before one ahead of them
+	done     queue  // durable or failed, to be acknowledged
+	inflight int    // writes under way
+	acking   bool   // a worker runs acknowledgements
+
+	written    uint64 // every group up to this has been written
+	durable    uint64 // every group up to this is durable
+	lastRecord uint64 // last written group that holds records
+	covered    uint64 // highest S of a durable group
+	cover      bool   // write an empty group so that S covers lastRecord
+	coverAt    int64  // not before this time
+
+	lastStart int64 // when the last write was started
+	syncTime  int64 // moving average of a write's duration, nanoseconds
+
+	work    sync.Cond // workers wait here
+	idle    int       // how many
+	kicked  bool      // one was woken and has not looked yet
+	drained sync.Cond // Close waits here
+
+	keeperAt int64 // the keeper's next look; 0: none
+	trimTo   uint64
+
+	// The preparer will not try again before these times.
+	prepRetry, trimRetry, spareRetry int64
+
+	forces   []force    // relaxed: they wait for a sync
+	unsynced []*segment // relaxed: written since the last sync was started
+	writtenS uint64     // relaxed: highest S of a written group
+
+	spares  []*spareFile
+	peak    [2]int // most live segments in this and the last period
+	peakEnd int64
+
+	st Stats
+
+	// Goroutines: GroupsInFlight+1 workers, the keeper, the preparer, and in relaxed mode the syncer.
+	wg         sync.WaitGroup
+	stopped    chan struct{}
+	keeperWake chan struct{}
+	prepWake   chan struct{}
+	syncerWake chan struct{}
+
+	dirty sinkSet // the acknowledging worker's
 }
 
 // Open reads the directory dir/current, which may be missing or empty. It writes nothing.
@@ -18,42 +99,271 @@ func Open(fs vfs.FS, dir string, o Options) (*Journal, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	return &Journal{dir: dir}, nil
+	d, err := readDirectory(fs, dir)
+	if err != nil {
+		return nil, err
+	}
+	j := &Journal{fs: fs, dir: dir, o: o, epoch: time.Now(), maxID: d.maxID}
+	j.budget.limit = int64(o.QueueBytes)
+	j.budget.fail(ErrNotStarted)
+	j.pool.size = groupBufferBytes(o.MaxGroupBytes)
+	j.work.L, j.drained.L = &j.mu, &j.mu
+	j.m = newJournalMetrics(j)
+	return j, nil
 }
 
-// Replay calls fn with every record at or after from, in order. It must come before Start; it may be repeated.
+// now is the time since the journal was opened, never 0.
+func (j *Journal) now() int64 { return int64(time.Since(j.epoch)) + 1 }
+
+// current is the directory that holds the files.
+func (j *Journal) current() string { return filepath.Join(j.dir, currentDir) }
+
+// Replay calls fn with every record at or after from, in order; fn may be nil. It must come before Start and may be
+// repeated. The payload of a record is valid until fn returns. An error of fn ends it and is returned. What can not be
+// read is in the result, not in the error: the error says that the directory can not be read at all.
 func (j *Journal) Replay(from Position, fn func(Record) error) (Replayed, error) {
-	return Replayed{Whole: true}, nil
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.started || j.closing {
+		return Replayed{}, errors.New("replay comes before the journal is started")
+	}
+	return j.replayLocked(from, fn)
 }
 
-// Start makes what Replay found durable, cuts a torn tail for ever and opens a fresh segment.
-func (j *Journal) Start() error { return nil }
+func (j *Journal) replayLocked(from Position, fn func(Record) error) (Replayed, error) {
+	var r Replayed
+	j.found = nil
+	d, err := readDirectory(j.fs, j.dir)
+	if err != nil {
+		return r, err
+	}
+	w := newWalk(j.fs, d, uint64(from), &r)
+	w.emit = fn
+	if err := w.run(); err != nil {
+		return r, err
+	}
+	j.found, j.from, j.end, j.lastSeq = d, from, r.End, w.last
+	j.maxID = max(j.maxID, d.maxID)
+	j.adoptLocked(d, w)
+	if r.Cut != nil {
+		j.st.Cuts++
+		j.o.Logger.Warn("journal: torn tail cut", "journal", j.dir, "segment", fmt.Sprintf("%016x", r.Cut.Segment),
+			"offset", r.Cut.Offset, "position", uint64(r.Cut.Position), "groups_behind", r.Cut.Groups, "reason", r.Cut.Reason)
+	}
+	for i, d := range r.Damage {
+		if i == 10 {
+			j.o.Logger.Error("journal: more damage, not logged", "journal", j.dir, "places", len(r.Damage)-i)
+			break
+		}
+		j.o.Logger.Error("journal: damage", "journal", j.dir, "position", uint64(d.Position), "error", d.Err)
+	}
+	j.st.Damaged += uint64(len(r.Damage))
+	j.st.Repaired += uint64(r.Repaired)
+	return r, nil
+}
 
-// Reserve takes room for n body bytes, waiting at most timeout for it (ErrBusy). Append consumes len(body) of it.
-func (j *Journal) Reserve(n int, timeout time.Duration) error { return ErrNotStarted }
+// Reserve takes room for n body bytes, waiting at most timeout for it (ErrBusy). Append consumes len(body) of it. It
+// must not be called with a lock held that an acknowledgement needs. n larger than the whole queue waits until it is
+// empty.
+func (j *Journal) Reserve(n int, timeout time.Duration) error {
+	return j.budget.take(int64(n), timeout)
+}
 
 // Release gives back what Reserve took and no Append will consume.
-func (j *Journal) Release(n int) {}
+func (j *Journal) Release(n int) { j.budget.give(int64(n)) }
 
-// Append adds a record to the open group. kind 0 carries no record: its sink hears when everything before is synced.
+// Append adds a record to the open group and returns the group's position. It copies body, never touches the disk and
+// does not allocate. Room for len(body) must have been reserved; an error leaves the reservation to the caller, and sink
+// does not hear of the record. The record is written once Commit has been called.
+//
+// kind 0 carries no record: its sink hears once everything appended before is durable, also in relaxed mode.
 func (j *Journal) Append(kind uint8, tag uint64, body []byte, sink Sink, t Token) (Position, error) {
-	return 0, ErrNotStarted
+	if kind == 0 {
+		return j.force(sink, t)
+	}
+	if len(body) > j.o.MaxRecordBytes {
+		return 0, fmt.Errorf("%w: %d bytes, the limit is %d", ErrRecordTooLarge, len(body), j.o.MaxRecordBytes)
+	}
+	crc := crc32.Checksum(body, castagnoli)
+	n := RecordOverhead + len(body)
+	j.mu.Lock()
+	g, err := j.roomLocked(n)
+	if err != nil {
+		j.mu.Unlock()
+		return 0, err
+	}
+	g.add(kind, tag, body, crc)
+	g.acks = append(g.acks, ack{sink, t})
+	p := Position(g.seq)
+	j.mu.Unlock()
+	return p, nil
 }
 
-// Commit sees to it that what was appended gets written. Callers call it once per batch of Appends.
-func (j *Journal) Commit() {}
+// openLocked returns the open group, without regard to its room.
+func (j *Journal) openLocked() (*group, error) {
+	switch {
+	case j.err != nil:
+		return nil, j.err
+	case j.closing:
+		return nil, ErrClosed
+	case !j.started:
+		return nil, ErrNotStarted
+	}
+	if j.open == nil {
+		g, err := j.pool.get()
+		if err != nil {
+			return nil, fmt.Errorf("journal group buffer: %w", err)
+		}
+		g.seq = j.nextSeq
+		j.open = g
+	}
+	return j.open, nil
+}
+
+// roomLocked returns the open group with room for n more bytes, bound to a segment.
+func (j *Journal) roomLocked(n int) (*group, error) {
+	g, err := j.openLocked()
+	if err != nil {
+		return nil, err
+	}
+	if !g.fits(n) && g.content() {
+		next, err := j.pool.get() // first, so that a failure leaves everything as it was
+		if err != nil {
+			return nil, fmt.Errorf("journal group buffer: %w", err)
+		}
+		g.write = g.records > 0
+		j.sealLocked(g)
+		j.sealed.push(g)
+		next.seq = j.nextSeq
+		j.open, g = next, next
+	}
+	if !g.fits(n) {
+		if err := j.pool.enlarge(g, n); err != nil {
+			return nil, fmt.Errorf("journal group buffer: %w", err)
+		}
+	}
+	if g.records == 0 {
+		if g.opened == 0 {
+			g.opened = j.now()
+		}
+		j.bindLocked(g, len(g.buf))
+	}
+	return g, nil
+}
+
+// force answers sink once everything before is durable.
+func (j *Journal) force(sink Sink, t Token) (Position, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	g, err := j.openLocked()
+	if err != nil {
+		return 0, err
+	}
+	if j.o.Relaxed {
+		after := j.nextSeq - 1
+		if g.records > 0 {
+			after = g.seq
+		}
+		j.forces = append(j.forces, force{after, ack{sink, t}})
+		j.kickSyncer()
+		return Position(g.seq), nil
+	}
+	if g.opened == 0 {
+		g.opened = j.now()
+	}
+	g.acks = append(g.acks, ack{sink, t})
+	return Position(g.seq), nil
+}
 
 // Mark returns the position of the open group: records appended from now on have this position or a later one.
-func (j *Journal) Mark() Position { return 0 }
+func (j *Journal) Mark() Position {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.started {
+		return j.end
+	}
+	return Position(j.nextSeq)
+}
 
-// Trim recycles the segments that hold only groups before p.
-func (j *Journal) Trim(p Position) error { return nil }
+// Err returns nil, or why the journal takes nothing more (ErrPoisoned).
+func (j *Journal) Err() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.err
+}
 
-// Err returns nil, or why the journal takes nothing more.
-func (j *Journal) Err() error { return nil }
+// poisonLocked fails the journal for ever. Nothing in flight is acknowledged, whatever becomes of it.
+func (j *Journal) poisonLocked(op string, cause error) {
+	if j.err != nil {
+		return
+	}
+	j.err = &PoisonedError{Dir: j.dir, Op: op, Cause: cause}
+	j.st.Failed = true
+	j.o.Logger.Error("journal failed; it takes nothing more until a restart", "journal", j.dir, "op", op, "error", cause)
+	j.budget.fail(j.err)
+	j.work.Broadcast()
+	j.drained.Broadcast()
+	j.kickSyncer()
+}
 
-// Close writes what was appended, makes it durable, and joins the journal's goroutines.
-func (j *Journal) Close() error { return nil }
+// Close writes what was appended, makes it durable, and joins the journal's goroutines. A second call does nothing.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	if j.closing {
+		j.mu.Unlock()
+		return nil
+	}
+	j.closing = true
+	j.budget.open() // only to replace ErrNotStarted
+	j.budget.fail(cmp.Or(j.err, ErrClosed))
+	if !j.started {
+		err := j.err
+		j.mu.Unlock()
+		return err
+	}
+	j.drainLocked()
+	if j.err == nil && j.lastRecord > j.covered { // so that S covers the last records: damage to them will be noticed
+		j.cover, j.coverAt = true, 0
+		j.drainLocked()
+	}
+	j.stop = true
+	j.work.Broadcast()
+	close(j.stopped)
+	j.mu.Unlock()
+	j.wg.Wait()
 
-// WritePrometheus writes the journal's metrics.
-func (j *Journal) WritePrometheus(w io.Writer) {}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return errors.Join(j.err, j.releaseLocked())
+}
+
+// drainLocked waits until everything appended is durable and acknowledged, or the journal has failed and everybody knows.
+func (j *Journal) drainLocked() {
+	j.work.Broadcast()
+	j.kickSyncer()
+	for !j.emptyLocked() {
+		j.drained.Wait()
+	}
+}
+
+func (j *Journal) emptyLocked() bool {
+	return (j.open == nil || !j.open.content()) && j.sealed.len() == 0 && j.flight.len() == 0 && j.done.len() == 0 &&
+		!j.acking && len(j.forces) == 0 && (j.err != nil || !j.cover && j.durable >= j.written)
+}
+
+// releaseLocked closes files and frees buffers.
+func (j *Journal) releaseLocked() error {
+	var errs []error
+	for _, s := range append(append(append([]*segment(nil), j.live...), j.planned...), j.cur) {
+		if s != nil && s.file != nil {
+			errs = append(errs, s.file.Close())
+			s.file = nil
+		}
+	}
+	if j.open != nil {
+		errs = append(errs, j.pool.put(j.open))
+		j.open = nil
+	}
+	errs = append(errs, j.pool.shrink(0))
+	return errors.Join(errs...)
+}

@@ -1,0 +1,248 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/binderylog/bindery/internal/vfs"
+)
+
+// adoptLocked takes over what a walk found, so that it can be trimmed.
+func (j *Journal) adoptLocked(d *directory, w *walk) {
+	j.live, j.spares = j.live[:0], d.spares
+	for _, f := range d.segments {
+		s := &segment{id: f.id, salt: f.header.salt, seal: f.seal, size: f.size, name: f.name, old: true}
+		s.zeroed = f.err == nil && f.header.zeroed()
+		s.off, s.first = w.used[f.id], w.firsts[f.id]
+		if f.err == nil && f.header.fresh() {
+			s.first = f.header.first
+		}
+		s.empty = f.err == nil && s.off == 0 && w.visited[f.id]
+		j.live = append(j.live, s)
+	}
+	if c := w.res.Cut; c != nil {
+		j.keepFromLocked(c.Segment)
+	}
+	for _, x := range w.res.Damage {
+		j.keepFromLocked(x.Segment)
+	}
+	// No group of a segment is above the first one of any segment behind it.
+	bound := uint64(j.end) - 1
+	if j.end == 0 {
+		bound = 0
+	}
+	for i := len(j.live) - 1; i >= 0; i-- {
+		s := j.live[i]
+		s.last = bound
+		if s.first > 0 && s.first <= bound {
+			bound = s.first - 1
+		}
+	}
+}
+
+// keepFromLocked marks the segment id as one that holds something.
+func (j *Journal) keepFromLocked(id uint64) {
+	for _, s := range j.live {
+		if s.id == id {
+			s.empty = false
+		}
+	}
+}
+
+// Start makes everything that Replay found durable, cuts a torn tail for ever and opens a fresh segment; then Append is
+// allowed. Without a Replay it reads the directory itself. After an error nothing runs and Start may be called again; if
+// the error is ENOSPC, Trim helps.
+func (j *Journal) Start() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.closing:
+		return ErrClosed
+	case j.started:
+		return errors.New("the journal is started already")
+	}
+	if j.found == nil {
+		if _, err := j.replayLocked(j.from, nil); err != nil {
+			return err
+		}
+	}
+	if err := j.startLocked(); err != nil {
+		j.found = nil // files may have been renamed: read again
+		return err
+	}
+	return nil
+}
+
+func (j *Journal) startLocked() error {
+	if err := vfs.MkdirAllSync(j.fs, j.current()); err != nil {
+		return fmt.Errorf("start journal %s: %w", j.dir, err)
+	}
+	if err := j.syncReplayedLocked(); err != nil {
+		return err
+	}
+	if err := j.dropEmptyLocked(); err != nil {
+		return err
+	}
+	seg, err := j.freshLocked()
+	if err != nil {
+		return err
+	}
+	j.cur, j.planned, j.unprepared = seg, nil, nil
+	j.nextSeq = seg.first
+	j.written, j.durable = j.lastSeq, j.lastSeq
+	// The header of the fresh segment says that everything up to lastSeq was durable.
+	j.lastRecord, j.covered = 0, 0
+	j.lastStart, j.syncTime = 0, 0
+	j.stopped = make(chan struct{})
+	j.keeperWake = make(chan struct{}, 1)
+	j.prepWake = make(chan struct{}, 1)
+	j.syncerWake = make(chan struct{}, 1)
+	j.started = true
+	j.budget.open()
+	for i := range j.o.GroupsInFlight + 1 {
+		j.spawn(fmt.Sprintf("writer-%d", i), j.worker)
+	}
+	j.spawn("keeper", j.keep)
+	j.spawn("preparer", j.prepare)
+	if j.o.Relaxed {
+		j.spawn("syncer", j.sync)
+	}
+	j.kickPreparer()
+	return nil
+}
+
+// syncReplayedLocked makes sure that what was read from the page cache or a disk's cache is on the disk before anybody
+// is told of it: the process that wrote it may not have lived to sync it.
+func (j *Journal) syncReplayedLocked() error {
+	for _, s := range j.live {
+		f, err := j.fs.Open(s.name, vfs.Mode{Write: true})
+		if err != nil {
+			return fmt.Errorf("sync replayed segment: %w", err)
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return fmt.Errorf("sync replayed segment %s: %w", s.name, err)
+		}
+	}
+	if err := j.fs.SyncDir(j.current()); err != nil {
+		return fmt.Errorf("start journal %s: %w", j.dir, err)
+	}
+	return nil
+}
+
+// dropEmptyLocked recycles segments that never got a group: prepared ahead, or begun by a run that wrote nothing. The
+// fresh segment's header will say all that theirs do.
+func (j *Journal) dropEmptyLocked() error {
+	kept := j.live[:0]
+	var drop []*segment
+	for _, s := range j.live {
+		if s.empty {
+			drop = append(drop, s)
+			continue
+		}
+		kept = append(kept, s)
+	}
+	j.live = kept
+	for _, s := range drop {
+		f, _, err := j.recycle(s, true)
+		if err != nil {
+			return err
+		}
+		if f != nil {
+			j.spares = append(j.spares, f)
+		}
+	}
+	return nil
+}
+
+// freshLocked makes the segment that this run begins with. It prefers a spare, so that a full disk does not matter.
+func (j *Journal) freshLocked() (*segment, error) {
+	j.maxID = max(j.maxID, uint64(j.from)>>runShift, j.lastSeq>>runShift)
+	j.newest = 0
+	if len(j.live) > 0 {
+		j.newest = j.live[len(j.live)-1].id
+	}
+	s := j.newSegmentLocked()
+	s.first = max(s.id<<runShift, uint64(j.from), j.lastSeq+1)
+	if err := j.dropWrongSizesLocked(); err != nil {
+		return nil, err
+	}
+	file := j.pickSpareLocked(0)
+	if file == nil {
+		j.maxID++
+		f, err := j.newSpare(j.maxID)
+		if err != nil {
+			if errors.Is(err, syscall.ENOSPC) {
+				return nil, fmt.Errorf("start journal %s: no space for a segment of %d bytes and no spare one: free space, or trim the journal: %w", j.dir, s.size, err)
+			}
+			return nil, fmt.Errorf("start journal %s: %w", j.dir, err)
+		}
+		file = f
+	}
+	j.io = methodOf(j.o.IO, j.o.Relaxed)
+	if j.o.IO == IOAuto {
+		m, line, err := probe(j.fs, j.dir, file.name)
+		if err != nil {
+			return nil, err
+		}
+		j.io = m
+		j.o.Logger.Info("journal: sync method probed", "journal", j.dir, "io", string(m.name), "median_4k", line)
+	}
+	h := segmentHeader{flags: flagFresh, first: s.first, prev: s.prev, prevLast: j.lastSeq}
+	f, err := j.stamp(s, file, h)
+	if err != nil {
+		return nil, fmt.Errorf("start journal %s: %w", j.dir, err)
+	}
+	s.file, s.zeroed, s.ready = f, file.zeroed, true
+	if !s.zeroed {
+		j.st.SegmentsUnprepared++
+	}
+	return s, nil
+}
+
+// dropWrongSizesLocked removes spares of another segment size.
+func (j *Journal) dropWrongSizesLocked() error {
+	kept := j.spares[:0]
+	for _, f := range j.spares {
+		info, err := j.fs.Stat(f.name)
+		if err == nil && info.Size == j.o.SegmentSize {
+			kept = append(kept, f)
+			continue
+		}
+		if err := j.fs.Remove(f.name); err != nil {
+			return fmt.Errorf("remove journal spare of another size: %w", err)
+		}
+	}
+	j.spares = kept
+	return nil
+}
+
+// Trim recycles the segments that hold only groups before p. It persists nothing itself: p must come from a mark that is
+// durable. Before Start it works at once; afterwards the files are renamed in the background.
+func (j *Journal) Trim(p Position) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return j.err
+	}
+	if j.closing {
+		return ErrClosed
+	}
+	j.trimTo = max(j.trimTo, uint64(p))
+	if j.started {
+		j.kickPreparer()
+		return nil
+	}
+	for s := j.trimmableLocked(); s != nil; s = j.trimmableLocked() {
+		j.found = nil // Start reads again
+		f, _, err := j.recycle(s, true)
+		if err != nil {
+			return err
+		}
+		j.live = j.live[1:]
+		if f != nil {
+			j.spares = append(j.spares, f)
+		}
+	}
+	return nil
+}

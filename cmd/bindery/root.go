@@ -21,6 +21,7 @@ func newRootCommand() *cobra.Command {
 		Long: "bindery runs bookies that keep what they acknowledged, and the tools to write, read, inspect and\n" +
 			"measure the ledgers on them. `bindery standalone` starts a whole cluster on one machine.",
 		Args:                       refuseUnknownSubcommand,
+		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors:              true,
 		SilenceUsage:               true,
 		SuggestionsMinimumDistance: 2,
@@ -28,7 +29,11 @@ func newRootCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exit(exitUsage, fmt.Errorf("%w (see `%s --help`)", err, c.CommandPath()))
 	})
-	root.AddCommand(newVersionCommand())
+	root.AddCommand(
+		newConfigCommand(),
+		newLedgerCommand(),
+		newVersionCommand(),
+	)
 	return root
 }
 

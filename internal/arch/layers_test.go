@@ -39,6 +39,8 @@ var layers = map[string]int{
 	"internal/metadata/metadatatest": 3,
 	"internal/vfs/memfs":             3,
 	"internal/vfs/errorfs":           3,
+	"internal/vfs/vfstest":           3,
+	"internal/loadgen":               6,
 	"internal/intent":                3,
 	"internal/wire":                  2,
 	"internal/digest":                2,

@@ -71,6 +71,8 @@ type Options struct {
 	Environ []string // "NAME=value" as os.Environ gives them
 	Set     []string // "section.key=value"
 	Lenient bool     // unknown keys are warnings
+	// Incomplete admits a configuration without metadata.uri, for commands that only look at it.
+	Incomplete bool
 	// Defaults overrides built-in defaults by key, for the modes of the program that have others (standalone).
 	Defaults map[string]string
 }
@@ -112,7 +114,7 @@ func Load(o Options) (*Loaded, error) {
 	problems = append(problems, l.applyEnvironment(o.Environ, o.Lenient)...)
 	problems = append(problems, l.applySet(o.Set)...)
 	if len(problems) == 0 {
-		problems = l.validate()
+		problems = l.validate(o.Incomplete)
 	}
 	if len(problems) > 0 {
 		return nil, problems
@@ -238,7 +240,7 @@ func (l *Loaded) applySet(set []string) ProblemsError {
 }
 
 // validate checks values against each other and against what this version can do.
-func (l *Loaded) validate() ProblemsError {
+func (l *Loaded) validate(incomplete bool) ProblemsError {
 	var problems ProblemsError
 	add := func(key string, err error) {
 		o := l.origin[key]
@@ -273,7 +275,7 @@ func (l *Loaded) validate() ProblemsError {
 		}
 		l.Warnings = append(l.Warnings, Problem{l.origin[s.Key].String(), s.Key, "has no effect: " + s.Later})
 	}
-	if l.Metadata.URI == "" && !l.HasRole("metadata") {
+	if l.Metadata.URI == "" && !incomplete && !l.HasRole("metadata") {
 		add("metadata.uri", errors.New("is not set: name the cluster's metadata store, for example \"etcd://10.0.0.1:2379;10.0.0.2:2379/ledgers\""))
 	}
 	return problems

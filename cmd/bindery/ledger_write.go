@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/binderylog/bindery/internal/config"
+	"github.com/binderylog/bindery/ledgerclient"
+	"github.com/spf13/cobra"
+)
+
+// entryBytesMax bounds the entries that the command makes; bookies take frames of 5 MiB.
+const entryBytesMax = 4 << 20
+
+type ledgerWriteOptions struct {
+	cluster      *clusterOptions
+	quorum       ledgerclient.Quorum
+	split        string
+	digest       string
+	passwordFile string
+	noProgress   bool
+}
+
+func newLedgerWriteCommand(cluster *clusterOptions) *cobra.Command {
+	o := ledgerWriteOptions{cluster: cluster}
+	c := &cobra.Command{
+		Use:   "write [FILE|-]",
+		Short: "Write a file, or standard input, into a new ledger and print the ledger's id",
+		Long: "Writes a file, or standard input, into a new ledger, seals it and prints its id, alone, on standard output.\n" +
+			"`bindery ledger read ID` gives back the very bytes.",
+		Example: "  bindery ledger write access.log\n  zcat dump.gz | bindery ledger write --split 1MiB -\n  bindery ledger write --ensemble 5 --write-quorum 3 --ack-quorum 2 --split lines events.ndjson",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			name := "-"
+			if len(args) == 1 {
+				name = args[0]
+			}
+			return o.run(c, name)
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&o.quorum.Ensemble, "ensemble", 3, "bookies that the ledger's entries are spread over")
+	f.IntVar(&o.quorum.Write, "write-quorum", 3, "copies of each entry")
+	f.IntVar(&o.quorum.Ack, "ack-quorum", 2, "copies on stable storage before an entry counts as written")
+	f.StringVar(&o.split, "split", "64KiB", "what makes an entry: lines, or a size (at most 4MiB)")
+	f.StringVar(&o.digest, "digest", "crc32c", "digest of the entries: crc32c, crc32, hmac or dummy")
+	f.StringVar(&o.passwordFile, "password-file", "", "file with the ledger's password")
+	f.BoolVar(&o.noProgress, "no-progress", false, "show no progress on a terminal")
+	return c
+}
+
+func parseDigest(s string) (ledgerclient.DigestType, error) {
+	switch strings.ToLower(s) {
+	case "crc32c":
+		return ledgerclient.DigestCRC32C, nil
+	case "crc32":
+		return ledgerclient.DigestCRC32, nil
+	case "hmac", "mac":
+		return ledgerclient.DigestHMAC, nil
+	case "dummy":
+		return ledgerclient.DigestDummy, nil
+	}
+	return 0, exit(exitUsage, fmt.Errorf("--digest %q is none of crc32c, crc32, hmac, dummy", s))
+}
+
+// splitter cuts a stream into entries. next returns io.EOF after the last one; the slice belongs to the caller.
+type splitter interface {
+	next() ([]byte, error)
+}
+
+func newSplitter(r io.Reader, split string) (splitter, error) {
+	if split == "lines" {
+		return &lineSplitter{r: bufio.NewReaderSize(r, 256<<10), limit: entryBytesMax}, nil
+	}
+	n, err := config.ParseSize(split)
+	if err != nil {
+		return nil, exit(exitUsage, fmt.Errorf("--split: %w (or \"lines\")", err))
+	}
+	if n < 1 || n > entryBytesMax {
+		return nil, exit(exitUsage, fmt.Errorf("--split %s is outside 1B to 4MiB", split))
+	}
+	return &sizeSplitter{r: r, size: int(n)}, nil
+}
+
+type sizeSplitter struct {
+	r    io.Reader
+	size int
+}
+
+func (s *sizeSplitter) next() ([]byte, error) {
+	b := make([]byte, s.size)
+	n, err := io.ReadFull(s.r, b)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil // the last one is shorter
+	}
+	return b[:n], err
+}
+
+// lineSplitter makes an entry of each line, its line end included. A line beyond the limit becomes several entries.
+type lineSplitter struct {
+	r     *bufio.Reader
+	limit int
+}
+
+func (s *lineSplitter) next() ([]byte, error) {
+	var entry []byte
+	for {
+		part, err := s.r.ReadSlice('\n')
+		entry = append(entry, part...)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			if len(entry)+s.r.Size() > s.limit {
+				return entry, nil
+			}
+			continue
+		}
+		if errors.Is(err, io.EOF) && len(entry) > 0 {
+			err = nil
+		}
+		return entry, err
+	}
+}
+
+// openInput opens a file or standard input and returns its size, 0 if unknown.
+func openInput(c *cobra.Command, name string) (io.ReadCloser, int64, error) {
+	if name == "-" {
+		return io.NopCloser(c.InOrStdin()), 0, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	if info.IsDir() {
+		f.Close()
+		return nil, 0, fmt.Errorf("%s is a directory", name)
+	}
+	size := int64(0)
+	if info.Mode().IsRegular() {
+		size = info.Size()
+	}
+	return f, size, nil
+}
+
+func (o *ledgerWriteOptions) run(c *cobra.Command, name string) error {
+	digest, err := parseDigest(o.digest)
+	if err != nil {
+		return err
+	}
+	if err := o.quorum.Validate(); err != nil {
+		return exit(exitUsage, err)
+	}
+	in, size, err := openInput(c, name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	entries, err := newSplitter(in, o.split)
+	if err != nil {
+		return err
+	}
+	password, err := readPassword(o.passwordFile)
+	if err != nil {
+		return err
+	}
+	return o.cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
+		w, err := client.Create(ctx, ledgerclient.CreateOptions{Quorum: o.quorum, Digest: digest, Password: password})
+		if err != nil {
+			return fmt.Errorf("create a ledger: %w", err)
+		}
+		p := startProgress(c.ErrOrStderr(), size, o.noProgress)
+		err = copyEntries(ctx, entries, w, p)
+		p.finish()
+		// The ledger is sealed also after an interruption: what was written is worth as much as the rest would have been.
+		cerr := w.Close(context.WithoutCancel(ctx))
+		if err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return fmt.Errorf("%w (ledger %d holds the first %d entries, %s, of the input)", describe(w.ID(), err), w.ID(), w.LastAddConfirmed()+1, humanBytes(w.Length()))
+		}
+		_, err = fmt.Fprintln(c.OutOrStdout(), w.ID())
+		return err
+	})
+}
+
+// copyEntries appends every entry and waits until all are confirmed. The client's byte budget keeps it from reading
+// ahead of what the bookies take.
+func copyEntries(ctx context.Context, entries splitter, w *ledgerclient.Writer, p *progress) error {
+	var (
+		wg     sync.WaitGroup
+		mu     sync.Mutex
+		failed error
+	)
+	failure := func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		return failed
+	}
+	var err error
+	for err == nil {
+		if err = ctx.Err(); err != nil {
+			err = errInterrupted
+			break
+		}
+		if err = failure(); err != nil {
+			break
+		}
+		var data []byte
+		data, err = entries.next()
+		if err != nil {
+			break
+		}
+		wg.Add(1)
+		w.AppendAsync(data, func(_ ledgerclient.EntryID, aerr error) {
+			defer wg.Done()
+			if aerr == nil {
+				p.add(len(data))
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if failed == nil {
+				failed = aerr
+			}
+		})
+	}
+	wg.Wait()
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if ferr := failure(); ferr != nil {
+		return ferr
+	}
+	return err
+}
+
+var errInterrupted = errors.New("interrupted")

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 )
 
 const sectorSize = 512
@@ -20,7 +21,35 @@ func (f *FS) CrashClone(seed uint64, keepUnsynced float64) *FS {
 }
 
 // Clone returns a new file system that holds exactly what programs see now, all of it durable.
-func (f *FS) Clone() *FS { return f.CrashClone(0, 1) }
+func (f *FS) Clone() *FS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := &crash{keep: 1, exact: true, rng: rand.New(rand.NewPCG(0, 0)), done: map[*node]*node{}}
+	c.chooseNames(f.pending)
+	return f.cloneLocked(c.clone(f.root))
+}
+
+// ForgetDirty does to a file what a kernel does when writing it back failed: the un-synced data stays readable but is
+// taken for clean, so that the next sync succeeds without making it durable. Size and names are not touched. Use it with
+// an injected sync error.
+func (f *FS) ForgetDirty(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, err := f.lookupLocked(name)
+	if err == nil && n.dir {
+		err = syscall.EISDIR
+	}
+	if err != nil {
+		return pathError("forget", name, err)
+	}
+	for i := range n.dirty {
+		if p := n.now.page(i); p != nil && !p.shared {
+			p.shared = true // the next write to it makes it dirty again, as a new page
+		}
+	}
+	clear(n.dirty)
+	return nil
+}
 
 func (f *FS) cloneLocked(root *node) *FS {
 	g := &FS{root: root, locks: map[*node]bool{}, cap: f.cap}
@@ -42,6 +71,7 @@ func (f *FS) cloneLocked(root *node) *FS {
 // crash decides what survives. It visits everything in a fixed order, so that a seed always means the same.
 type crash struct {
 	keep  float64
+	exact bool // keep what programs see, also where it was taken for clean by mistake
 	rng   *rand.Rand
 	names map[*node]map[string]*node // names as kept operations left them
 	done  map[*node]*node            // originals to clones
@@ -97,6 +127,9 @@ func (c *crash) clone(n *node) *node {
 func (c *crash) cloneFile(n *node) *node {
 	d := newFile()
 	d.links = 1
+	if c.exact {
+		return c.fill(d, n, image{size: n.now.size, pages: slices.Clone(n.now.pages)})
+	}
 	im := image{size: n.disk.size, pages: slices.Clone(n.disk.pages)}
 	grown := n.cutAt < 0 // writes behind the last durable size count only if a truncation before them did
 	if n.cutAt >= 0 && c.kept() {
@@ -113,6 +146,11 @@ func (c *crash) cloneFile(n *node) *node {
 		im.setPage(i, c.tear(n.disk.page(i), n.now.page(i)))
 	}
 	im.truncate(im.size)
+	return c.fill(d, n, im)
+}
+
+// fill makes im the durable content of d, the clone of n.
+func (c *crash) fill(d, n *node, im image) *node {
 	d.reserved = min(n.reserved, pagesFor(im.size))
 	for i, p := range im.pages {
 		if p != nil && !p.shared {

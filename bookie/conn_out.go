@@ -1,0 +1,262 @@
+package bookie
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/binderylog/bindery/internal/wire"
+	"github.com/binderylog/bindery/journal"
+)
+
+// pressedTimeout replaces the slow-client timeout for a peer that takes nothing while others wait for the room that its
+// answers fill.
+const pressedTimeout = 2 * time.Second
+
+// slotLocked takes a slot for an answer to r that a journal will release.
+func (c *conn) slotLocked(r *wire.Request, start int64, size int) uint32 {
+	var i uint32
+	if n := len(c.free); n > 0 {
+		i = c.free[n-1]
+		c.free = c.free[:n-1]
+	} else {
+		i = uint32(len(c.slots)) //nolint:gosec // bounded by the budget
+		c.slots = append(c.slots, slot{})
+	}
+	c.slots[i] = slot{
+		txn: r.TxnID, ledger: r.Ledger, entry: r.Entry, start: start, size: int32(size), //nolint:gosec // a frame's size
+		rawOp: r.RawOp, op: r.Op, proto: r.Proto, version: r.Version, code: wire.OK,
+	}
+	c.owed++
+	return i
+}
+
+// freeSlotLocked gives a slot back. When none is in use, a table that a burst has made large is dropped.
+func (c *conn) freeSlotLocked(i uint32) {
+	c.free = append(c.free, i)
+	c.owed--
+	if c.owed == 0 && len(c.slots) > 1024 && c.isShut {
+		c.slots, c.free = nil, nil
+	}
+}
+
+// JournalDone encodes the answer that was owed by a record. It implements journal.Sink.
+func (c *conn) JournalDone(t journal.Token, err error) {
+	c.mu.Lock()
+	i := uint32(t.C) //nolint:gosec // a slot's index
+	s := c.slots[i]
+	if c.now == 0 {
+		c.now = now()
+	}
+	code := s.code
+	if err != nil {
+		code = wire.IO
+	}
+	c.released += int64(s.size)
+	if s.op == wire.OpAdd {
+		c.acked++
+	}
+	c.freeSlotLocked(i)
+	if !c.isShut {
+		if s.op == wire.OpAdd && s.proto == wire.V2 && s.version != 0 {
+			c.addAnswerLocked(&s, code)
+		} else {
+			c.appendLocked(&wire.Response{
+				Proto: s.proto, Version: s.version, Op: s.op, RawOp: s.rawOp, Code: code, TxnID: s.txn, Ledger: s.ledger, Entry: s.entry,
+			})
+		}
+	}
+	at := c.now
+	c.mu.Unlock()
+	c.srv.m.answered(s.op, code, at-s.start)
+	if err != nil {
+		c.srv.journalFailed(err)
+	}
+}
+
+// addAnswerLocked is appendLocked for the one answer that is sent most.
+func (c *conn) addAnswerLocked(s *slot, code wire.Code) {
+	c.out = appendBuf(c.out, 28)
+	b := *c.out
+	*c.out = wire.AppendAddAnswerV2(b, s.version, code, s.ledger, s.entry)
+	c.unsent += 28
+}
+
+// JournalFlush sends what one group has answered. It implements journal.Sink.
+func (c *conn) JournalFlush() {
+	c.mu.Lock()
+	released, acked := c.released, c.acked
+	c.released, c.acked, c.now = 0, 0, 0
+	c.mu.Unlock()
+	c.srv.addsInProgress.Add(-acked)
+	c.srv.budget.release(released)
+	c.flush()
+	c.cond.Broadcast() // for waitAnswered
+}
+
+// appendLocked encodes one answer.
+func (c *conn) appendLocked(r *wire.Response) {
+	c.out = appendBuf(c.out, 256+len(r.Body))
+	before := len(*c.out)
+	*c.out = wire.AppendResponse(*c.out, r)
+	c.unsent += int64(len(*c.out) - before)
+}
+
+// reply encodes an answer; flush sends it.
+func (c *conn) reply(r *wire.Response) {
+	c.mu.Lock()
+	if !c.isShut {
+		c.appendLocked(r)
+	}
+	c.mu.Unlock()
+}
+
+// replyFrames takes whole frames that were encoded elsewhere.
+func (c *conn) replyFrames(frames []byte) {
+	c.mu.Lock()
+	if !c.isShut {
+		c.out = appendBuf(c.out, len(frames))
+		*c.out = append(*c.out, frames...)
+		c.unsent += int64(len(frames))
+	}
+	c.mu.Unlock()
+}
+
+// flush sends what is there, if nobody else is sending. It never blocks: a writer goroutine takes over what the socket
+// does not.
+func (c *conn) flush() {
+	c.mu.Lock()
+	for !c.sending && !c.isShut && c.out != nil && len(*c.out) > 0 {
+		c.takeOutLocked()
+		c.mu.Unlock()
+		n, err := c.sock.write(*c.send)
+		c.mu.Lock()
+		c.sent = n
+		c.unsent -= int64(n)
+		switch {
+		case err != nil:
+			c.sending = false
+			c.discardLocked()
+			c.mu.Unlock()
+			c.shut()
+			return
+		case n < len(*c.send):
+			c.countLocked()
+			// The server waits for writers; it can not be past that, since this connection is not shut.
+			c.srv.writers.Go(c.writeRest)
+			c.mu.Unlock()
+			return
+		}
+		c.doneSendingLocked()
+	}
+	c.mu.Unlock()
+}
+
+// takeOutLocked makes the caller the sender of all answers there are.
+func (c *conn) takeOutLocked() {
+	c.sending = true
+	c.send, c.out = c.out, nil
+	c.sent = 0
+}
+
+// doneSendingLocked ends a send that the socket took whole.
+func (c *conn) doneSendingLocked() {
+	c.sending = false
+	if c.out == nil && cap(*c.send) <= bufSmall && c.owed > 0 {
+		c.out = c.send // the next answers will come at once
+		*c.out = (*c.out)[:0]
+	} else {
+		putBuf(c.send)
+	}
+	c.send = nil
+	c.uncountLocked()
+	c.cond.Broadcast()
+}
+
+// countLocked puts the bytes that wait for a slow peer into the budget.
+func (c *conn) countLocked() {
+	if d := c.unsent - c.counted; d > 0 {
+		c.srv.budget.add(d)
+		c.counted += d
+	}
+}
+
+func (c *conn) uncountLocked() {
+	if d := c.counted - min(c.counted, c.unsent); d > 0 {
+		c.counted -= d
+		c.srv.budget.release(d)
+	}
+}
+
+// discardLocked drops all answers of a connection that has ended.
+func (c *conn) discardLocked() {
+	putBuf(c.out)
+	putBuf(c.send)
+	c.out, c.send = nil, nil
+	c.unsent = 0
+	c.uncountLocked()
+}
+
+// writeRest is the writer goroutine: it sends until there is nothing left, or the peer takes nothing for too long.
+func (c *conn) writeRest() {
+	for {
+		if err := c.writeAll((*c.send)[c.sent:]); err != nil {
+			c.mu.Lock()
+			c.sending = false
+			c.discardLocked()
+			c.mu.Unlock()
+			c.shut()
+			return
+		}
+		c.mu.Lock()
+		c.doneSendingLocked()
+		if c.isShut {
+			c.discardLocked()
+			c.mu.Unlock()
+			return
+		}
+		if c.out == nil || len(*c.out) == 0 {
+			// Sends that do not block fail once a deadline has passed; none may be left behind.
+			_ = c.nc.SetWriteDeadline(time.Time{})
+			c.mu.Unlock()
+			return
+		}
+		c.takeOutLocked()
+		c.countLocked()
+		c.mu.Unlock()
+	}
+}
+
+var errSlowClient = errors.New("the peer does not read its answers")
+
+// writeAll writes p in pieces, so that progress can be told from none.
+func (c *conn) writeAll(p []byte) error {
+	const piece = 64 << 10
+	step := min(time.Second, c.srv.o.SlowClientTimeout)
+	progress := time.Now()
+	for len(p) > 0 {
+		_ = c.nc.SetWriteDeadline(time.Now().Add(step))
+		n, err := c.nc.Write(p[:min(piece, len(p))])
+		p = p[n:]
+		if n > 0 {
+			progress = time.Now()
+			c.mu.Lock()
+			c.unsent -= int64(n)
+			c.uncountLocked()
+			c.cond.Broadcast()
+			c.mu.Unlock()
+		}
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+		stalled := time.Since(progress)
+		if stalled >= c.srv.o.SlowClientTimeout || (stalled >= pressedTimeout && c.srv.budget.pressed()) {
+			c.srv.slowClient(c, stalled)
+			return errSlowClient
+		}
+	}
+	return nil
+}

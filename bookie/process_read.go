@@ -1,0 +1,282 @@
+package bookie
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/binderylog/bindery/bookie/storage"
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/wire"
+)
+
+// readTask is a request that may wait for a disk, detached from the buffer it came in.
+type readTask struct {
+	c        *conn
+	req      wire.Request // without anything that aliases the buffer
+	start    int64
+	taken    int64 // from the budget
+	fenceErr error // a fencing read: what the journal said
+	fenced   bool  // a fencing read: no maxLAC in the answer
+}
+
+var readTasks = sync.Pool{New: func() any { return new(readTask) }}
+
+// read hands a request to a worker.
+func (s *server) read(c *conn, b *batch, r *wire.Request) {
+	if s.readCached(c, b, r) {
+		return
+	}
+	t := s.newRead(c, b, r)
+	if t == nil {
+		return
+	}
+	l := laneOrdinary
+	if r.Flags&wire.HighPriority != 0 {
+		l = laneReserved
+	}
+	s.reads.submit(t, l)
+}
+
+// newRead makes a task of r and takes room for its answer: about as much as recent ones of this connection needed. nil
+// means that the connection has ended.
+func (s *server) newRead(c *conn, b *batch, r *wire.Request) *readTask {
+	taken := s.acquire(c, b, c.size.Load()+addOverhead, laneReserved)
+	if taken == 0 {
+		return nil
+	}
+	t := readTasks.Get().(*readTask)
+	*t = readTask{c: c, req: *r, start: b.start, taken: taken, fenced: r.Flags&wire.Fence != 0}
+	t.req.Key, t.req.Body, t.req.AuthPayload, t.req.Context = nil, nil, nil, nil
+	c.reads.Add(1)
+	return t
+}
+
+// drop gives back what an unused task took.
+func (t *readTask) drop() {
+	c := t.c
+	c.srv.budget.release(t.taken)
+	*t = readTask{}
+	readTasks.Put(t)
+	c.readDone()
+}
+
+// readDone counts a read that was answered.
+func (c *conn) readDone() {
+	c.mu.Lock()
+	c.reads.Add(-1)
+	c.mu.Unlock()
+	c.cond.Broadcast()
+}
+
+// run answers the request.
+func (t *readTask) run(w *worker) {
+	c, s := t.c, t.c.srv
+	t.req.Answer(&w.resp, wire.OK)
+	if t.fenceErr != nil {
+		w.resp.Code = wire.IO
+		c.reply(&w.resp)
+		s.journalFailed(t.fenceErr)
+	} else {
+		t.dispatch(w)
+	}
+	s.m.answered(t.req.Op, w.resp.Code, now()-t.start)
+	c.flush()
+	t.drop()
+}
+
+func (t *readTask) dispatch(w *worker) {
+	switch s := t.c.srv; t.req.Op {
+	case wire.OpRead:
+		s.readEntry(t, w)
+	case wire.OpBatchRead:
+		s.readBatch(t, w)
+	case wire.OpReadLAC:
+		s.readLAC(t, w)
+	case wire.OpListEntries:
+		s.listEntries(t, w)
+	case wire.OpBookieInfo:
+		s.bookieInfo(t, w)
+	}
+}
+
+// noteSize remembers how large the answers to this connection's reads are.
+func (c *conn) noteSize(n int) {
+	old := c.size.Load()
+	if v := int64(n); v > old {
+		c.size.Store(v)
+	} else if v < old/2 {
+		c.size.Store(old - old/8)
+	}
+}
+
+// readEntry answers a plain or fencing read.
+func (s *server) readEntry(t *readTask, w *worker) {
+	l, err := s.st.Ledger(t.req.Ledger, false)
+	if err != nil {
+		w.resp.Code = codeOf(err)
+		t.c.reply(&w.resp)
+		return
+	}
+	defer l.Release()
+	body, err := l.Read(t.req.Entry, w.buf[:0])
+	w.buf = body
+	if err != nil {
+		w.resp.Code = s.readCode(l, err)
+	} else {
+		w.resp.Body = body
+		t.c.noteSize(len(body))
+		s.m.readBytes.Add(uint64(len(body)))
+	}
+	if t.req.Proto == wire.V3 && w.resp.Code == wire.OK && !t.fenced {
+		if lac, err := l.LAC(); err == nil {
+			w.resp.MaxLAC, w.resp.HasMaxLAC = lac, true
+		}
+	}
+	t.c.reply(&w.resp)
+}
+
+// readCode returns the code for a failed read.
+func (s *server) readCode(l *storage.Ledger, err error) wire.Code {
+	code := codeOf(err)
+	if code == wire.IO {
+		s.m.readErrors.Add(1)
+		s.log.Error("an entry could not be read", "ledger", l.ID(), "err", err)
+	}
+	return code
+}
+
+// readCached answers a plain read whose entry is in memory, without a worker.
+func (s *server) readCached(c *conn, b *batch, r *wire.Request) bool {
+	return false
+}
+
+// readBatch answers a batch read: consecutive entries from the first one on, which is always returned, until one is
+// missing, the count is reached or the answer is large enough.
+func (s *server) readBatch(t *readTask, w *worker) {
+	l, err := s.st.Ledger(t.req.Ledger, false)
+	if err != nil {
+		w.resp.Code = codeOf(err)
+		t.c.reply(&w.resp)
+		return
+	}
+	defer l.Release()
+	limit := min(t.req.MaxSize, batchReadMax, int64(s.o.FrameLimit))
+	count := int64(t.req.MaxCount)
+	w.out = wire.AppendResponse(w.out[:0], &w.resp) // the head, 36 bytes
+	entries := int64(0)
+	err = l.ReadBatch(t.req.Entry, func(_ int64, body []byte) bool {
+		if entries > 0 && int64(len(w.out)+len(body)+wire.LengthSize) > limit {
+			return false
+		}
+		w.out = wire.AppendBatchEntry(w.out, body)
+		entries++
+		return (count <= 0 || entries < count) && int64(len(w.out)) < limit
+	})
+	if err != nil {
+		w.resp.Code = s.readCode(l, err)
+		t.c.reply(&w.resp)
+		return
+	}
+	w.out = wire.CloseFrame(w.out, 0)
+	t.c.noteSize(len(w.out))
+	s.m.readBytes.Add(uint64(len(w.out)))
+	t.c.replyFrames(w.out)
+}
+
+// readLAC answers READ_LAC: the explicit LAC and the last entry, as far as there are any.
+func (s *server) readLAC(t *readTask, w *worker) {
+	defer func() { t.c.reply(&w.resp) }()
+	l, err := s.st.Ledger(t.req.Ledger, false)
+	if err != nil {
+		if w.resp.Code = codeOf(err); w.resp.Code == wire.NoLedger {
+			w.resp.Code = wire.NoEntry // as every Java bookie says
+		}
+		return
+	}
+	defer l.Release()
+	l.Lock()
+	verdict := l.Replica.ReadLast(false)
+	if len(l.Replica.ExplicitLAC) > 0 {
+		w.resp.LACBody = append([]byte(nil), l.Replica.ExplicitLAC...)
+	}
+	l.Unlock()
+	if verdict == ledger.UnknownAnswer {
+		w.resp.LACBody = nil
+		w.resp.Code = wire.UnknownState
+		return
+	}
+	body, err := l.Read(-1, w.buf[:0])
+	w.buf = body
+	switch {
+	case err == nil:
+		w.resp.LastEntryBody = body
+	case errors.Is(err, storage.ErrNoEntry), errors.Is(err, storage.ErrNoLedger):
+		if w.resp.LACBody == nil {
+			w.resp.Code = wire.NoEntry
+		}
+	default:
+		w.resp.Code = s.readCode(l, err)
+		w.resp.LACBody = nil
+	}
+}
+
+// listEntries answers GET_LIST_OF_ENTRIES_OF_LEDGER.
+func (s *server) listEntries(t *readTask, w *worker) {
+	defer func() { t.c.reply(&w.resp) }()
+	l, err := s.st.Ledger(t.req.Ledger, false)
+	if err != nil {
+		w.resp.Code = codeOf(err)
+		return
+	}
+	defer l.Release()
+	ranges, err := l.Entries()
+	if err != nil {
+		w.resp.Code = s.readCode(l, err)
+		return
+	}
+	const headroom = 128 // of the response around the list
+	if wire.AvailabilitySize(len(ranges)) > s.o.FrameLimit-headroom {
+		s.log.Warn("the list of a ledger's entries does not fit a frame", "ledger", l.ID(), "runs", len(ranges), "frame_limit", s.o.FrameLimit)
+		w.resp.Code = wire.IO
+		return
+	}
+	runs := make([]wire.Run, len(ranges))
+	for i, r := range ranges {
+		runs[i] = wire.Run{First: r.First, Count: r.Last - r.First + 1}
+	}
+	w.resp.Availability = wire.AppendAvailability(nil, runs)
+}
+
+// bookieInfo answers GET_BOOKIE_INFO with the fields that were asked for.
+func (s *server) bookieInfo(t *readTask, w *worker) {
+	total, free, err := s.diskSpace()
+	if err != nil {
+		s.log.Error("the space of the ledger directories could not be read", "err", err)
+		w.resp.Code = wire.IO
+	} else {
+		w.resp.TotalCapacity, w.resp.HasTotalCapacity = total, t.req.Requested&wire.WantTotalCapacity != 0
+		w.resp.FreeSpace, w.resp.HasFreeSpace = free, t.req.Requested&wire.WantFreeSpace != 0
+	}
+	t.c.reply(&w.resp)
+}
+
+// diskSpace sums the space of the ledger directories, counting a file system that holds several of them once.
+func (s *server) diskSpace() (total, free int64, err error) {
+	type key struct{ total, available, inodes int64 }
+	seen := map[key]bool{}
+	for _, dir := range s.o.LedgerDirs {
+		u, err := s.o.FS.Usage(dir)
+		if err != nil {
+			return 0, 0, err
+		}
+		// Directories whose figures agree to the byte at the same moment are on one file system.
+		k := key{u.Total, u.Available, u.InodesFree}
+		if seen[k] {
+			continue
+		}
+		seen[k] = true
+		total += u.Total
+		free += u.Available
+	}
+	return total, free, nil
+}

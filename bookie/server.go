@@ -1,0 +1,224 @@
+package bookie
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/binderylog/bindery/bookie/storage"
+	"github.com/binderylog/bindery/internal/wire"
+	"github.com/binderylog/bindery/journal"
+)
+
+// server answers the bookie protocol from storage and journals. It knows nothing of directories, cookies or registration.
+type server struct {
+	o        *Options
+	log      *slog.Logger
+	st       *storage.Storage
+	journals []*journal.Journal
+	state    *state
+	budget   *budget
+	reads    *readPool
+	verify   *verifier
+	fences   *pendingFences
+	m        *metrics
+	// lossEpoch is the bookie's epoch of its last loss; see ledger.Replica.CheckAdd.
+	lossEpoch uint64
+
+	batches sync.Pool
+	polls   atomic.Int64 // waiting long polls
+	// addsInProgress is the adds that journals have not answered.
+	addsInProgress atomic.Int64
+	malformed      rateLimit
+	slow           rateLimit
+
+	stopping atomic.Bool
+	accepts  sync.WaitGroup // accept loops
+	readers  sync.WaitGroup // a goroutine per connection
+	writers  sync.WaitGroup // writer goroutines of slow connections
+
+	mu    sync.Mutex // guards what follows
+	lns   []net.Listener
+	conns map[*conn]struct{}
+}
+
+// batchSource is what feeds the server: whoever has bytes of a connection in a buffer gives them to take and keeps what
+// take has not used. Today that is a goroutine per connection (conn.serve); an event loop can take its place.
+type batchSource interface {
+	take(c *conn, buf []byte) (used int, err error)
+}
+
+var _ batchSource = (*server)(nil)
+
+// epoch is the zero of now.
+var epoch = time.Now()
+
+// now returns a monotonic time in nanoseconds.
+func now() int64 { return int64(time.Since(epoch)) }
+
+func newServer(o *Options, st *storage.Storage, journals []*journal.Journal, state *state, m *metrics, check checkOpen, lossEpoch uint64) *server {
+	s := &server{
+		o: o, log: o.Logger, st: st, journals: journals, state: state, m: m, lossEpoch: lossEpoch,
+		budget: newBudget(o.InFlightBytes), fences: newPendingFences(), conns: map[*conn]struct{}{},
+	}
+	s.batches.New = func() any { return new(batch) }
+	s.reads = newReadPool(s, o.ReadWorkers)
+	s.verify = newVerifier(s, check)
+	return s
+}
+
+// journalOf returns the journal of a ledger and its index.
+func (s *server) journalOf(ledgerID int64) (*journal.Journal, int) {
+	i := int(uint64(ledgerID) % uint64(len(s.journals))) //nolint:gosec // ids are not negative here
+	return s.journals[i], i
+}
+
+// listen serves ln until stop.
+func (s *server) listen(ln net.Listener) {
+	s.mu.Lock()
+	s.lns = append(s.lns, ln)
+	s.mu.Unlock()
+	s.accepts.Go(func() { s.acceptLoop(ln) })
+}
+
+func (s *server) acceptLoop(ln net.Listener) {
+	for pause := time.Duration(0); ; {
+		nc, err := ln.Accept()
+		if err == nil {
+			pause = 0
+			s.accept(nc)
+			continue
+		}
+		if s.stopping.Load() || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		// Usually out of file descriptors: some connection has to end first.
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		s.log.Warn("accept failed, trying again; is the limit of open files too low?", "err", err, "pause", pause)
+		time.Sleep(pause)
+	}
+}
+
+func (s *server) accept(nc net.Conn) {
+	if tc, ok := nc.(*net.TCPConn); ok {
+		_ = tc.SetNoDelay(true)
+		_ = tc.SetKeepAlive(true)
+	}
+	c, err := newConn(s, nc)
+	if err != nil {
+		_ = nc.Close()
+		return
+	}
+	s.mu.Lock()
+	if s.stopping.Load() || len(s.conns) >= connectionsMax {
+		s.mu.Unlock()
+		_ = nc.Close()
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.m.connections.Add(1)
+	s.readers.Go(func() { labelled("conn-reader", c.serve) })
+	s.mu.Unlock()
+}
+
+func (s *server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.conns[c]; ok {
+		delete(s.conns, c)
+		s.m.connections.Add(-1)
+	}
+}
+
+// ended notes why a connection was closed by this side.
+func (s *server) ended(c *conn, err error) {
+	if err == nil || s.stopping.Load() {
+		return
+	}
+	var format *wire.FormatError
+	var long *wire.FrameTooLong
+	if !errors.As(err, &format) && !errors.As(err, &long) {
+		s.log.Debug("connection closed", "peer", c.nc.RemoteAddr(), "err", err)
+		return
+	}
+	s.m.malformed.Add(1)
+	if ok, skipped := s.malformed.allow(10 * time.Second); ok {
+		s.log.Warn("closed a connection that does not speak the bookie protocol", "peer", c.nc.RemoteAddr(), "err", err, "not_logged", skipped)
+	}
+}
+
+func (s *server) slowClient(c *conn, stalled time.Duration) {
+	s.m.slowClosed.Add(1)
+	if ok, skipped := s.slow.allow(10 * time.Second); ok {
+		s.log.Warn("closed a connection whose peer does not read its answers", "peer", c.nc.RemoteAddr(), "stalled", stalled.Round(time.Millisecond), "not_logged", skipped)
+	}
+}
+
+// journalFailed is told about every record that a journal could not make durable.
+func (s *server) journalFailed(err error) { s.state.journalFailed(err) }
+
+// stop stops accepting and reading, answers what has been read, and closes all connections. cut ends the waiting for
+// answers: it is closed when the time for a graceful stop is over.
+func (s *server) stop(cut <-chan struct{}) {
+	s.stopping.Store(true)
+	s.mu.Lock()
+	for _, ln := range s.lns {
+		_ = ln.Close()
+	}
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	s.accepts.Wait()
+	for _, c := range conns {
+		// Wakes the reader, which finds that the server is stopping.
+		_ = c.nc.SetReadDeadline(time.Now())
+		c.cancelPolls()
+		c.mu.Lock()
+		c.cond.Broadcast()
+		c.mu.Unlock()
+	}
+	done := make(chan struct{})
+	go func() {
+		s.readers.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-cut:
+		s.mu.Lock()
+		for c := range s.conns {
+			conns = append(conns, c)
+		}
+		s.mu.Unlock()
+		for _, c := range conns {
+			c.shut()
+		}
+		<-done
+	}
+	s.writers.Wait()
+	s.verify.close()
+	s.reads.close()
+}
+
+// rateLimit lets one event through per period and counts the others.
+type rateLimit struct {
+	mu      sync.Mutex
+	last    time.Time
+	skipped int
+}
+
+func (r *rateLimit) allow(period time.Duration) (ok bool, skipped int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := time.Now(); t.Sub(r.last) >= period {
+		skipped, r.skipped, r.last = r.skipped, 0, t
+		return true, skipped
+	}
+	r.skipped++
+	return false, 0
+}

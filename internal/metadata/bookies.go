@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/internal/ledger"
@@ -161,4 +162,83 @@ func (b *Bookies) Watch(ctx context.Context) <-chan []Bookie {
 		}
 	}()
 	return out
+}
+
+// Follow reports the registrations of one bookie (none, one, or for a moment two) as they are now and after each change,
+// latest only. It ends with ctx.
+func (b *Bookies) Follow(ctx context.Context, id ledger.BookieID) <-chan []Bookie {
+	out := make(chan []Bookie, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	changes := make(chan metadataChange)
+	var wg sync.WaitGroup
+	for i, ro := range []bool{false, true} {
+		events := b.store.Watch(ctx, b.Key(id, ro))
+		wg.Go(func() {
+			for ev := range events {
+				select {
+				case changes <- metadataChange{i, ev}:
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	go func() {
+		wg.Wait()
+		cancel()
+		close(changes)
+	}()
+	go func() {
+		defer close(out)
+		var have [2]*Bookie
+		var synced [2]bool
+		for c := range changes {
+			switch {
+			case c.ev.Kind == EventSynced:
+				synced[c.which] = true
+			case c.ev.KV.Key != b.Key(id, c.which == 1):
+				continue
+			case c.ev.Kind == EventPut:
+				if bk, ok := b.decode(c.ev.KV); ok {
+					have[c.which] = &bk
+				}
+			case c.ev.Kind == EventDelete:
+				have[c.which] = nil
+			}
+			if !synced[0] || !synced[1] {
+				continue
+			}
+			var set []Bookie
+			for _, bk := range have {
+				if bk != nil {
+					set = append(set, *bk)
+				}
+			}
+			offerLatest(out, set)
+		}
+	}()
+	return out
+}
+
+// metadataChange is an event of one of the two keys of a bookie.
+type metadataChange struct {
+	which int
+	ev    Event
+}
+
+// Registrations returns both registrations of a bookie as they are now.
+func (b *Bookies) Registrations(ctx context.Context, id ledger.BookieID) ([]Bookie, error) {
+	var out []Bookie
+	for _, ro := range []bool{false, true} {
+		kv, err := b.store.Get(ctx, b.Key(id, ro))
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read registration of %s: %w", id, err)
+		}
+		if bk, ok := b.decode(kv); ok {
+			out = append(out, bk)
+		}
+	}
+	return out, nil
 }

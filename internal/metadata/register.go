@@ -28,8 +28,8 @@ type Registration struct {
 // again after the session has ended.
 //
 // A key held by a foreign session belongs to a process that died a moment ago or to a second live one. If its service info
-// carries our incarnation with a lower epoch (see PropertyIncarnation) it is our own dead predecessor, since this process
-// has raised the epoch while holding the locks of the directories; it is replaced at once. Otherwise Register waits up to
+// carries our incarnation with no higher epoch (see PropertyIncarnation) it is an earlier session of ours or our own dead
+// predecessor, since this process has raised the epoch while holding the locks of the directories; it is replaced at once. Otherwise Register waits up to
 // `wait` for it to go away and then fails with ErrRegistered. The same span bounds its retries after conflicts and lost
 // answers.
 func (b *Bookies) Register(ctx context.Context, id ledger.BookieID, info ServiceInfo, readOnly bool, wait time.Duration) (Registration, error) {
@@ -72,6 +72,9 @@ func (b *Bookies) tryRegister(ctx context.Context, id ledger.BookieID, info Serv
 	for _, ro := range []bool{false, true} {
 		kv, err := b.store.Get(ctx, b.Key(id, ro))
 		if errors.Is(err, ErrNotFound) {
+			if ro != readOnly {
+				t.Checks = append(t.Checks, Check{Key: b.Key(id, ro), Version: Absent})
+			}
 			continue
 		}
 		if err != nil {
@@ -94,7 +97,7 @@ func (b *Bookies) tryRegister(ctx context.Context, id ledger.BookieID, info Serv
 	return Registration{ReadOnly: readOnly, Version: r.Versions[0], Session: s}, "", nil
 }
 
-// predecessor reports whether a registration was made by an earlier start of the bookie that info describes.
+// predecessor reports whether a registration was made by this or an earlier start of the bookie that info describes.
 func predecessor(kv KV, info ServiceInfo) bool {
 	old, err := DecodeServiceInfo(kv.Key, kv.Value)
 	if err != nil {
@@ -102,7 +105,7 @@ func predecessor(kv KV, info ServiceInfo) bool {
 	}
 	inc, epoch, ok := info.Incarnation()
 	oldInc, oldEpoch, oldOK := old.Incarnation()
-	return ok && oldOK && inc == oldInc && oldEpoch < epoch
+	return ok && oldOK && inc == oldInc && oldEpoch <= epoch
 }
 
 // Unregister removes both registrations of bookie id that belong to session s. A foreign one is left alone.

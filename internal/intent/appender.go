@@ -39,9 +39,13 @@ func openWAL(dir string, last uint64, _ int64) (appender, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
-	if got, err := log.LastIndex(); err != nil || got != last {
+	got, err := log.LastIndex()
+	if err == nil && got != last {
+		err = fmt.Errorf("the library finds %d records, the check found %d", got, last)
+	}
+	if err != nil {
 		_ = log.Close()
-		return nil, fmt.Errorf("open %s: the library finds %d records, the check found %d (%v)", dir, got, last, err)
+		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
 	return &walAppender{log: log, last: last}, nil
 }

@@ -144,7 +144,7 @@ func TestPendingCountIsBounded(t *testing.T) {
 	fsys := memfs.New("/data")
 	l, err := OpenVFS(fsys, "/data/i", Options{})
 	require.NoError(t, err)
-	defer l.Close() //nolint:errcheck // a test
+	defer l.Close()
 	for i := range MaxPending {
 		add(t, l, fmt.Sprint(i))
 	}

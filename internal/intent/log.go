@@ -274,7 +274,7 @@ func (l *log) mark() {
 		return
 	}
 	if err := l.app.append([][]byte{l.encode(&record{kind: kindSynced})}); err != nil {
-		l.poison(fmt.Errorf("append: %w", err))
+		_ = l.poison(fmt.Errorf("append: %w", err))
 	}
 }
 
@@ -302,7 +302,7 @@ func (l *log) maybeRotate() {
 	if err != nil {
 		// Which of the two a power loss would show is not known, so neither may be written to.
 		l.app = old
-		l.poison(fmt.Errorf("change of generation: %w", err))
+		_ = l.poison(fmt.Errorf("change of generation: %w", err))
 		return
 	}
 	_ = old.close() // everything in it is in the new file

@@ -59,7 +59,7 @@ func ReadFile(fsys FS, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 	size, err := f.Size()
 	if err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func preallocateByWriting(name string, size int64) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // nothing is lost with this handle: the caller syncs its own
+	defer f.Close() // nothing is lost with this handle: the caller syncs its own
 	st, err := f.Stat()
 	if err != nil {
 		return err

@@ -169,11 +169,11 @@ func (f *osFile) raw(op string, call func(fd int) error) error {
 		return f.pathError(op, fs.ErrClosed)
 	}
 	for {
-		switch err := call(f.fd); err {
-		case nil:
+		err := call(f.fd)
+		if err == nil {
 			return nil
-		case unix.EINTR:
-		default:
+		}
+		if !errors.Is(err, unix.EINTR) {
 			return f.pathError(op, err)
 		}
 	}

@@ -100,7 +100,7 @@ func TestOSRenameNamesBothFiles(t *testing.T) {
 func TestWritesWithoutAllocation(t *testing.T) {
 	f, err := vfs.OS().Open(filepath.Join(t.TempDir(), "a"), vfs.Mode{Write: true, Create: true})
 	require.NoError(t, err)
-	defer f.Close() //nolint:errcheck // a test
+	defer f.Close()
 	b := vfs.AlignedBytes(vfs.Align)
 	require.Zero(t, testing.AllocsPerRun(20, func() {
 		if _, err := f.WriteAt(b, 0); err != nil {

@@ -70,7 +70,7 @@ func (f *FS) before(op Op) Fault {
 		f.injected.Add(1)
 	}
 	if fault.Delay > 0 {
-		time.Sleep(fault.Delay) // the fault asked for is a slow disk
+		time.Sleep(fault.Delay) //nolint:forbidigo // the fault asked for is a slow disk
 	}
 	if fault.Err != nil {
 		var path *fs.PathError

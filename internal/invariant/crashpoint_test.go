@@ -46,3 +46,8 @@ func TestCrashPointKillsAtItsCount(t *testing.T) {
 		require.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal())
 	}
 }
+
+func TestParseOverrides(t *testing.T) {
+	require.Equal(t, map[string]int64{"a.b": 3, "c": -1}, parseOverrides("a.b=3,c=-1,d=x,e"))
+	require.EqualValues(t, 9, Override("not.named", 9))
+}

@@ -7,9 +7,9 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"slices"
 
 	"github.com/binderylog/bindery/entrylog"
-	"github.com/binderylog/bindery/internal/vfs"
 )
 
 // FileName is the index's name in an index directory's `current`.
@@ -23,6 +23,8 @@ var (
 	// ErrFailed is returned, wrapped in the cause, once the index file of this directory can not be used: an I/O error,
 	// or damage that bbolt ran into. It stays so until the index is opened again; rebuild it from the entry logs.
 	ErrFailed = errors.New("index failed")
+	// ErrNoSpace is returned when the file system is full. Nothing of the transaction is there; free space and try again.
+	ErrNoSpace = errors.New("no space for the index")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("index is closed")
 )
@@ -109,17 +111,14 @@ type Options struct {
 	// Lookups bounds the look-ups that run at a time, since each may block its thread in a page fault. Default half of
 	// the cores, at least one.
 	Lookups int
+	// MustExist refuses a missing or empty file with a *corrupt.Error instead of beginning a new index: the caller knows
+	// that there was one.
+	MustExist bool
 	// ReadOnly opens an existing file for inspection.
 	ReadOnly bool
-	// Logger receives what operators should know. Default slog.Default().
+	// Logger receives what operators should know. Default: nobody.
 	Logger *slog.Logger
 }
-
-// OpenBolt opens or creates the index kept by bbolt in the file path. It uses the operating system's files.
-func OpenBolt(path string, o Options) (Index, error) { return nil, errors.New("not yet") }
-
-// OpenMem opens or creates the index kept in memory, with a snapshot and a log of changes on fs.
-func OpenMem(fs vfs.FS, path string, o Options) (Index, error) { return nil, errors.New("not yet") }
 
 // RebuildReport says what Rebuild did.
 type RebuildReport struct {
@@ -136,7 +135,24 @@ type RebuildReport struct {
 // storage treats every ledger of the directory as fenced and in limbo.
 const MetaSuspect = "suspect"
 
-// Rebuild fills an empty index from the footers, run tables and states of all logs of a store, oldest first.
-func Rebuild(ctx context.Context, store *entrylog.Store, into Index, progress func(done, total int)) (*RebuildReport, error) {
-	return nil, errors.New("not yet")
+var discardLogger = slog.New(slog.DiscardHandler)
+
+// sortByAge orders logs by the age of what they hold.
+func sortByAge(logs []entrylog.LogInfo) {
+	slices.SortFunc(logs, func(a, b entrylog.LogInfo) int {
+		switch {
+		case a.Before(b):
+			return -1
+		case b.Before(a):
+			return 1
+		}
+		return 0
+	})
+}
+
+// damageOf notes a log of which nothing could be read.
+func damageOf(id entrylog.LogID, err error) entrylog.Damage {
+	d := entrylog.Damage{Log: id, Runs: true, States: true}
+	errors.As(err, &d.Err)
+	return d
 }

@@ -1,0 +1,312 @@
+package index
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/binderylog/bindery/internal/corrupt"
+	"github.com/binderylog/bindery/internal/invariant"
+)
+
+// boltLockWait is how long opening waits for another process to let go of the file.
+const boltLockWait = time.Second
+
+// defaultMapSize is address space mapped at once: mapping more later would wait for all readers.
+func defaultMapSize() int64 {
+	if runtime.GOOS == "windows" || ^uintptr(0)>>32 == 0 { // there the file would grow to the mapping's size
+		return 0
+	}
+	return 16 << 30
+}
+
+// boltStore is a keyValue kept by bbolt.
+//
+// bbolt trusts its file: on damage it panics, or follows a page number out of the file and faults. Every call into it
+// therefore runs guarded.
+type boltStore struct {
+	db    *bolt.DB
+	path  string
+	stuck atomic.Bool // a panic may have left bbolt's locks held
+}
+
+// openBoltStore opens or creates the file.
+func openBoltStore(path string, o *Options) (*boltStore, error) {
+	fresh, err := checkBoltMeta(path, o)
+	if err != nil {
+		return nil, err
+	}
+	if fresh {
+		if err := createBolt(path); err != nil {
+			return nil, fmt.Errorf("create index %s: %w", path, err)
+		}
+	}
+	s := &boltStore{path: path}
+	err = s.guard(func() (err error) {
+		s.db, err = bolt.Open(path, 0o644, &bolt.Options{
+			Timeout: boltLockWait, ReadOnly: o.ReadOnly, FreelistType: bolt.FreelistMapType, InitialMmapSize: int(o.InitialMapSize),
+		})
+		if err != nil {
+			return err
+		}
+		return s.db.View(func(tx *bolt.Tx) error {
+			for _, name := range bucketNames {
+				if tx.Bucket([]byte(name)) == nil {
+					return corrupt.Errorf(path, 0, "index", "there is no bucket %q", name)
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		err = errors.Join(fmt.Errorf("open index %s: %w", path, err), s.close())
+		if errors.Is(err, berrors.ErrTimeout) {
+			err = fmt.Errorf("another process has it open: %w", err)
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// createBolt makes an index without content under another name, and renames it: a crash leaves none, or a whole one.
+func createBolt(path string) error {
+	tmp := path + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	db, err := bolt.Open(tmp, 0o644, &bolt.Options{Timeout: boltLockWait})
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		for _, name := range bucketNames {
+			if _, err := tx.CreateBucket([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	invariant.CrashPoint("index.create.before-rename")
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return syncParent(path)
+}
+
+// syncParent makes the name of a new file durable.
+func syncParent(path string) error {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Layout of a bbolt meta page, version 2: a page header, then the fields, in the byte order of the machine.
+const (
+	boltMetaAt    = 16
+	boltMetaSize  = 64
+	boltMetaMagic = 0xED0CDAED
+	boltMetaSum   = 56
+)
+
+// checkBoltMeta refuses a file with a bad meta page. bbolt would go on with the other one, which is the state before the
+// last transaction: that would silently undo what the caller was told is durable.
+func checkBoltMeta(path string, o *Options) (fresh bool, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if o.MustExist || o.ReadOnly {
+			return false, corrupt.New(path, 0, "index", err)
+		}
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() //nolint:errcheck // read only
+	st, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	pageSize := int64(os.Getpagesize())
+	var txids [2]uint64
+	for i := range txids {
+		var b [boltMetaAt + boltMetaSize]byte
+		off := int64(i) * pageSize
+		if _, err := f.ReadAt(b[:], off); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the file ends before it")
+			}
+			return false, corrupt.New(path, off, "index meta page", err)
+		}
+		m := b[boltMetaAt:]
+		ne := binary.NativeEndian
+		sum := fnv.New64a()
+		_, _ = sum.Write(m[:boltMetaSum])
+		switch {
+		case ne.Uint32(m) != boltMetaMagic:
+			return false, corrupt.Errorf(path, off, "index meta page", "magic is %08x, want %08x", ne.Uint32(m), uint32(boltMetaMagic))
+		case ne.Uint64(m[boltMetaSum:]) != sum.Sum64():
+			return false, corrupt.Errorf(path, off, "index meta page", "checksum is %016x, want %016x", ne.Uint64(m[boltMetaSum:]), sum.Sum64())
+		case int64(ne.Uint32(m[8:])) != pageSize:
+			return false, corrupt.Errorf(path, off, "index meta page", "page size is %d, this machine's is %d", ne.Uint32(m[8:]), pageSize)
+		case ne.Uint64(m[40:]) > uint64(st.Size())/uint64(pageSize): // pages in use
+			return false, corrupt.Errorf(path, off, "index meta page", "%d pages in use, the file has %d bytes", ne.Uint64(m[40:]), st.Size())
+		}
+		txids[i] = ne.Uint64(m[48:])
+	}
+	if txids[0]+1 != txids[1] && txids[1]+1 != txids[0] {
+		return false, corrupt.Errorf(path, 0, "index meta page", "transactions %d and %d do not follow one another", txids[0], txids[1])
+	}
+	return false, nil
+}
+
+// guard runs fn so that neither a panic nor a fault on the mapping leaves it.
+func (s *boltStore) guard(fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			s.stuck.Store(true)
+			err = corrupt.Errorf(s.path, 0, "index", "%v\n%s", r, shortStack())
+		}
+	}()
+	return fn()
+}
+
+// shortStack is where a panic came from, short enough for an error message.
+func shortStack() []byte {
+	const keep = 2 << 10
+	stack := debug.Stack()
+	return stack[:min(len(stack), keep)]
+}
+
+func (s *boltStore) view(fn func(kvTx) error) error {
+	return s.guard(func() error {
+		return s.db.View(func(tx *bolt.Tx) error { return fn(&boltTx{tx: tx}) })
+	})
+}
+
+func (s *boltStore) update(fn func(kvTx) error) error {
+	return s.guard(func() error {
+		err := s.db.Update(func(tx *bolt.Tx) error {
+			err := fn(&boltTx{tx: tx})
+			invariant.CrashPoint("index.tx.before-commit")
+			return err
+		})
+		if err == nil {
+			invariant.CrashPoint("index.tx.committed")
+		}
+		return err
+	})
+}
+
+func (s *boltStore) check(fn func(error)) error {
+	return s.guard(func() error {
+		return s.db.View(func(tx *bolt.Tx) error {
+			for err := range tx.Check() {
+				fn(corrupt.New(s.path, 0, "index page", err))
+			}
+			return nil
+		})
+	})
+}
+
+func (s *boltStore) size() (z sizes, err error) {
+	err = s.guard(func() error {
+		st, err := os.Stat(s.path)
+		if err != nil {
+			return err
+		}
+		free := s.db.Stats()
+		z = sizes{file: st.Size(), free: int64(free.FreePageN+free.PendingPageN) * int64(os.Getpagesize())}
+		return nil
+	})
+	return z, err
+}
+
+// boltCloseWait bounds how long closing waits for locks that a panic inside bbolt may have left held.
+const boltCloseWait = 2 * time.Second
+
+func (s *boltStore) close() error {
+	if s.db == nil {
+		return nil
+	}
+	if !s.stuck.Load() {
+		return s.guard(s.db.Close)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.guard(s.db.Close) }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(boltCloseWait):
+		return fmt.Errorf("close index %s: it is held by a call that hit damage; restart the process", s.path)
+	}
+}
+
+type boltTx struct {
+	tx *bolt.Tx
+	b  [buckets]*bolt.Bucket
+}
+
+func (t *boltTx) bucket(b bucket) *bolt.Bucket {
+	if t.b[b] == nil {
+		t.b[b] = t.tx.Bucket([]byte(bucketNames[b]))
+		if t.b[b] == nil {
+			panic(fmt.Sprintf("bucket %q is gone", bucketNames[b])) // guard turns it into corruption
+		}
+		t.b[b].FillPercent = 0.9 // keys come mostly in order
+	}
+	return t.b[b]
+}
+
+func (t *boltTx) get(b bucket, key []byte) []byte       { return t.bucket(b).Get(key) }
+func (t *boltTx) put(b bucket, key, value []byte) error { return t.bucket(b).Put(key, value) }
+func (t *boltTx) del(b bucket, key []byte) error        { return t.bucket(b).Delete(key) }
+func (t *boltTx) cursor(b bucket) kvCursor              { return &boltCursor{c: t.bucket(b).Cursor()} }
+
+type boltCursor struct {
+	c   *bolt.Cursor
+	end bool // behind the last key
+}
+
+func (c *boltCursor) seek(key []byte) (k, v []byte) {
+	k, v = c.c.Seek(key)
+	c.end = k == nil
+	return k, v
+}
+
+func (c *boltCursor) next() (k, v []byte) {
+	k, v = c.c.Next()
+	c.end = k == nil
+	return k, v
+}
+
+func (c *boltCursor) prev() (k, v []byte) {
+	if c.end {
+		c.end = false
+		return c.c.Last()
+	}
+	return c.c.Prev()
+}
+
+// noSpace reports whether err says that the disk is full: bbolt rolled back, and nothing is wrong with the file.
+func noSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}

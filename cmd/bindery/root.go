@@ -32,6 +32,8 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(
 		newConfigCommand(),
 		newLedgerCommand(),
+		newRunCommand(),
+		newStandaloneCommand(),
 		newVersionCommand(),
 	)
 	return root
@@ -63,10 +65,11 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 }
 
 // execute runs one command line and returns the process's exit code. A first SIGINT or SIGTERM cancels the context that
-// commands get; commands that serve (run, standalone) watch for a second one themselves.
+// commands get, a second one ends the process at once.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // the next signal is not caught any more
 	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetOut(stdout)

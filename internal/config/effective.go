@@ -70,7 +70,7 @@ func (c *Config) Resolve(m Machine, bookies int) Effective {
 		e.reason["storage.cache.read"] = "35 % of storage.memory" + shrunk
 	}
 	e.GoMemLimit = max(e.Memory-e.WriteCache-e.ReadCache-e.InFlight, heap)
-	e.GoMaxProcs = m.Cores + c.Expert.GroupsInFlight*max(len(c.Storage.JournalDirs), 1)
+	e.GoMaxProcs = m.Cores + bookies*c.Expert.GroupsInFlight*max(len(c.Storage.JournalDirs), 1)
 	e.GroupWait = c.Journal.MaxGroupWait.D(0)
 	if c.Journal.MaxGroupWait == AutoDuration {
 		e.reason["journal.max_group_wait"] = "0: groups fill while another one is in flight"

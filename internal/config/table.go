@@ -61,7 +61,7 @@ var settings = []*Setting{
 		field: func(c *Config) any { return &c.Metadata.Server.Peers }, check: checkPeers,
 	},
 	{
-		Key: "metadata.server.cluster", Default: "bindery", Range: "a word",
+		Key: "metadata.server.cluster", Default: "bindery", Range: "a word", Later: "members are told apart by their list of peers only",
 		Doc:   "Name of the embedded metadata cluster. Members with another name are not admitted.",
 		Why:   "It keeps the members of two fleets apart.",
 		field: func(c *Config) any { return &c.Metadata.Server.Cluster },
@@ -154,7 +154,7 @@ var settings = []*Setting{
 		Key: "journal.io", Default: "auto", OneOf: []string{"auto", "dsync", "fdatasync", "rwf_dsync", "uring", "buffered"},
 		Doc:   "How a group is made durable. auto probes the disk at start and logs the choice.",
 		Why:   "Disks differ; a probe of a second knows better than a default.",
-		field: func(c *Config) any { return &c.Journal.IO },
+		field: func(c *Config) any { return &c.Journal.IO }, check: checkIO,
 	},
 	{
 		Key: "gc.interval", Default: "15m", Range: "1s to 7d", Reload: true,

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/binderylog/bindery/bookie"
+	"github.com/binderylog/bindery/bookie/storage"
+	"github.com/binderylog/bindery/internal/config"
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/journal"
+)
+
+// bookieOptions translates a configuration into the options of one bookie. share is that bookie's part of the budget.
+func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views *metadata.Views, log *slog.Logger) bookie.Options {
+	o := bookie.Options{
+		ID:             ledger.BookieID(p.id),
+		Listen:         p.listen,
+		Advertised:     p.advertised,
+		JournalDirs:    p.journalDirs,
+		LedgerDirs:     p.ledgerDirs,
+		IndexDirs:      p.indexDirs,
+		AllowExpansion: l.Storage.AllowExpansion,
+		Prepare:        p.prepare,
+		Durability:     bookie.Durability(l.Journal.Durability),
+		Journal: journal.Options{
+			SegmentSize:    int64(l.Journal.SegmentSize),
+			MaxGroupWait:   share.GroupWait,
+			MaxGroupBytes:  int(l.Journal.MaxGroupBytes),
+			GroupsInFlight: l.Expert.GroupsInFlight,
+			IO:             journal.IOMethod(l.Journal.IO),
+		},
+		Storage: storage.Options{
+			WriteCacheBytes: share.WriteCache,
+			ReadCacheBytes:  share.ReadCache,
+			FlushInterval:   l.Storage.FlushInterval.D(0),
+			Disk: storage.DiskLimits{
+				FullAt: l.Disk.FullAt, WarnAt: l.Disk.WarnAt, ResumeBelow: l.Disk.ResumeBelow, ReadOnlyWhen: l.Disk.ReadOnlyWhen,
+			},
+		},
+		Metadata:          views,
+		MetadataTimeout:   l.Metadata.Timeout.D(0),
+		InFlightBytes:     share.InFlight,
+		SlowClientTimeout: l.Limits.SlowClientTimeout.D(0),
+		FrameLimit:        int(l.Expert.MaxFrame),
+		ReadOnly:          p.readOnly,
+		Logger:            log,
+	}
+	o.Storage.Log.LogSize = int64(l.Expert.EntryLogSize)
+	if p.prepare {
+		o.Storage.ReserveBytes = int64(l.Expert.EntryLogSize) // standalone: a reserve of one log
+	}
+	if p.id != "" {
+		o.Logger = log.With("bookie", p.id)
+	}
+	return o
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/binderylog/bindery/bookie"
+	"github.com/binderylog/bindery/internal/admin"
+	"github.com/binderylog/bindery/internal/config"
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/metadata/driver"
+	"github.com/binderylog/bindery/internal/metadata/etcdmeta"
+	"github.com/binderylog/bindery/internal/vfs"
+)
+
+// process is everything that `run` or `standalone` runs in one process. It is started in the order metadata member,
+// admin server, metadata client, bookies, and stopped in the reverse one; the admin server outlives the bookies so that
+// a stop can be watched.
+type process struct {
+	config *config.Loaded
+	plan   plan
+	log    *slog.Logger
+
+	views   []*bookieView
+	admin   *admin.Server
+	member  *etcdmeta.Embedded
+	store   metadata.Store
+	bookies []*bookie.Bookie
+}
+
+// plan is what one process is to run, worked out from flags and configuration.
+type plan struct {
+	bookies     []bookiePlan
+	member      *etcdmeta.EmbeddedOptions // nil = no metadata member
+	uri         string
+	initCluster bool // make the cluster if there is none (standalone)
+	sessionTTL  time.Duration
+	httpListen  string
+}
+
+// bookiePlan is one bookie of the process.
+type bookiePlan struct {
+	id          string
+	listen      string
+	advertised  string
+	journalDirs []string
+	ledgerDirs  []string
+	indexDirs   []string
+	prepare     bool
+	readOnly    bool
+}
+
+// stopTimeout bounds how long a stop waits for clients; what has to be on disk is written whatever it takes.
+const stopTimeout = 10 * time.Second
+
+// start starts everything. When it fails, what had started has been stopped and the error carries the exit code.
+func (p *process) start(ctx context.Context, e config.Effective) (err error) {
+	defer func() {
+		if err != nil {
+			p.stop(context.WithoutCancel(ctx))
+		}
+	}()
+	token, err := adminToken(p.config.HTTP.AdminTokenFile)
+	if err != nil {
+		return exit(bookie.ExitConfig, err)
+	}
+	for _, b := range p.plan.bookies {
+		p.views = append(p.views, newBookieView(b))
+	}
+	if p.plan.httpListen != "" {
+		o := admin.Options{Config: configView{p.config, e}, Cluster: (*clusterView)(p), Process: processMetrics{}, Token: token, Version: version, Logger: p.log}
+		for _, v := range p.views {
+			o.Bookies = append(o.Bookies, v.views())
+		}
+		if p.admin, err = admin.Listen(ctx, p.plan.httpListen, o); err != nil {
+			return exit(bookie.ExitIO, fmt.Errorf("http.listen: %w", portHint(err)))
+		}
+	}
+	if p.plan.member != nil {
+		if err := p.startMember(ctx); err != nil {
+			return err
+		}
+	}
+	p.store, err = p.openStore(ctx)
+	if err != nil {
+		return err
+	}
+	return p.startBookies(ctx, e)
+}
+
+func (p *process) startMember(ctx context.Context) error {
+	var err error
+	p.member, err = etcdmeta.StartEmbedded(ctx, *p.plan.member)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, vfs.ErrLocked):
+		return exit(bookie.ExitLocked, err)
+	case ctx.Err() != nil:
+		return exit(bookie.ExitIO, errors.New("interrupted while the metadata member started"))
+	}
+	return exit(bookie.ExitIO, portHint(err))
+}
+
+func (p *process) openStore(ctx context.Context) (metadata.Store, error) {
+	store, root, err := driver.Open(ctx, p.plan.uri, driver.Options{Timeout: p.config.Metadata.Timeout.D(0), SessionTTL: p.plan.sessionTTL, Logger: p.log})
+	if errors.Is(err, driver.ErrURI) {
+		return nil, exit(bookie.ExitConfig, fmt.Errorf("metadata.uri: %w", err))
+	}
+	if err != nil {
+		return nil, exit(bookie.ExitRegistration, fmt.Errorf("open metadata store %s: %w", p.plan.uri, err))
+	}
+	if p.plan.initCluster {
+		if _, err := metadata.NewCluster(store, root).Init(ctx); err != nil && !errors.Is(err, metadata.ErrInitialized) {
+			return nil, exit(bookie.ExitRegistration, errors.Join(err, store.Close()))
+		}
+	}
+	return store, nil
+}
+
+// startBookies starts the bookies side by side: each may have a journal to replay.
+func (p *process) startBookies(ctx context.Context, e config.Effective) error {
+	if len(p.plan.bookies) == 0 {
+		return nil
+	}
+	views, err := p.loadViews(ctx)
+	if err != nil {
+		return err
+	}
+	share := e.Share(len(p.plan.bookies))
+	for i, plan := range p.plan.bookies {
+		b, err := bookie.New(bookieOptions(p.config, plan, share, views, p.log))
+		if err != nil {
+			return withBookieExit(plan.id, err)
+		}
+		p.bookies = append(p.bookies, b)
+		p.views[i].bind(b)
+	}
+	failed := make(chan error, len(p.bookies))
+	for i, b := range p.bookies {
+		go func() {
+			err := b.Start(ctx)
+			p.views[i].started(err)
+			failed <- withBookieExit(p.plan.bookies[i].id, err)
+		}()
+	}
+	var first error
+	for range p.bookies {
+		if err := <-failed; err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+func (p *process) loadViews(ctx context.Context) (*metadata.Views, error) {
+	target, err := driver.Parse(p.plan.uri)
+	if err != nil {
+		return nil, exit(bookie.ExitConfig, err)
+	}
+	views, err := metadata.LoadViews(ctx, p.store, target.Root)
+	if errors.Is(err, metadata.ErrNotInitialized) {
+		return nil, exit(bookie.ExitLocked, fmt.Errorf("there is no cluster at %s: run `bindery cluster init --metadata %s` once", p.plan.uri, p.plan.uri))
+	}
+	if err != nil {
+		return nil, exit(bookie.ExitRegistration, fmt.Errorf("read the cluster's records: %w", err))
+	}
+	return views, nil
+}
+
+// withBookieExit gives a bookie's error its exit code and says which bookie it was.
+func withBookieExit(id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	code := bookie.ExitIO
+	var e *bookie.ExitError
+	if errors.As(err, &e) {
+		code = e.Code
+	}
+	if id != "" {
+		err = fmt.Errorf("bookie %s: %w", id, err)
+	}
+	return exit(code, err)
+}
+
+// wait returns when the process should stop: nil when it was told to, an error when a part can not go on.
+func (p *process) wait(ctx context.Context) error {
+	cases := make(chan error, len(p.bookies)+1)
+	done, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for i, b := range p.bookies {
+		go func() {
+			select {
+			case <-b.Done():
+				cases <- withBookieExit(p.plan.bookies[i].id, b.Err())
+			case <-done.Done():
+			}
+		}()
+	}
+	if p.member != nil {
+		go func() {
+			select {
+			case <-p.member.Failed():
+				cases <- exit(bookie.ExitIO, fmt.Errorf("the metadata member stopped: %w", p.member.Err()))
+			case <-done.Done():
+			}
+		}()
+	}
+	select {
+	case err := <-cases:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// stop stops what has been started, bookies first. Errors are logged: the data is safe in the journals whatever happens.
+func (p *process) stop(ctx context.Context) error {
+	var errs []error
+	stopCtx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	stopped := make(chan error, len(p.bookies))
+	for i, b := range p.bookies {
+		p.views[i].stopping()
+		go func() {
+			err := b.Stop(stopCtx)
+			if err != nil {
+				err = fmt.Errorf("stop bookie %s: %w", p.plan.bookies[i].id, err)
+			}
+			stopped <- err
+		}()
+	}
+	for range p.bookies {
+		errs = append(errs, <-stopped)
+	}
+	if p.store != nil {
+		errs = append(errs, p.store.Close())
+	}
+	if p.member != nil {
+		errs = append(errs, p.member.Close())
+	}
+	if p.admin != nil {
+		closeCtx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_ = p.admin.Close(closeCtx) // a scraper that will not let go is cut off
+	}
+	return errors.Join(errs...)
+}
+
+// adminToken reads the bearer token.
+func adminToken(name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("http.admin_token_file: %w", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" || len(data) > 4096 {
+		return "", fmt.Errorf("http.admin_token_file: %s holds no token", name)
+	}
+	return token, nil
+}
+
+// portHint adds what to do about a port that is taken.
+func portHint(err error) error {
+	var op *net.OpError
+	if errors.Is(err, syscall.EADDRINUSE) && errors.As(err, &op) && op.Addr != nil {
+		return fmt.Errorf("%w: another process has %s; stop it or choose another port", err, op.Addr)
+	}
+	return err
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/binderylog/bindery/bookie"
+	"github.com/binderylog/bindery/internal/config"
+	"github.com/binderylog/bindery/internal/metadata/etcdmeta"
+	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/spf13/cobra"
+)
+
+const (
+	standaloneName    = "standalone.json"
+	standaloneMemory  = 1 << 30 // a laptop has other things to do; storage.memory overrides it
+	standaloneTTL     = 10 * time.Second
+	bookiesMax        = 64
+	standaloneVersion = 1
+)
+
+type standaloneOptions struct {
+	config  configOptions
+	dataDir string
+	bookies int
+	ports   string
+}
+
+func newStandaloneCommand() *cobra.Command {
+	var o standaloneOptions
+	c := &cobra.Command{
+		Use:   "standalone",
+		Short: "Run a whole cluster on this machine: bookies, metadata and admin server in one process",
+		Long: "Runs a number of bookies, an embedded metadata store and the admin server in one process, all on the loopback\n" +
+			"interface. A new data directory is prepared; an existing one is continued, with the ports it had. When everything\n" +
+			"serves, one line that starts with `ready` is printed and DATA/" + endpointsName + " tells other commands where to connect.\n\n" +
+			"Ctrl-C stops it cleanly, a second one at once. A kill -9 loses nothing that was acknowledged.\n\n" +
+			"Settings of the configuration file can be given with --config, --set or the environment; addresses and directories\n" +
+			"are standalone's own.",
+		Example: "  bindery standalone\n  bindery standalone --data-dir /srv/bindery --bookies 5 --ports 7000",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c) },
+	}
+	o.config.addFlags(c)
+	f := c.Flags()
+	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "directory for everything")
+	f.IntVar(&o.bookies, "bookies", 0, "number of bookies (default 3, or what the directory has)")
+	f.StringVar(&o.ports, "ports", "auto", "auto: free ports, kept for later starts of the directory; or a base port: admin BASE, metadata BASE+1 and BASE+2, bookies from BASE+3")
+	return c
+}
+
+// layout is DATA/standalone.json: what must stay as it was at the first start.
+type layout struct {
+	Version      int   `json:"version"`
+	Bookies      []int `json:"bookie_ports"`
+	Admin        int   `json:"admin_port"`
+	Metadata     int   `json:"metadata_port"`
+	MetadataPeer int   `json:"metadata_peer_port"`
+}
+
+func (o *standaloneOptions) run(c *cobra.Command) error {
+	if o.bookies < 0 || o.bookies > bookiesMax {
+		return exit(bookie.ExitConfig, fmt.Errorf("--bookies %d is outside 1 to %d", o.bookies, bookiesMax))
+	}
+	l, err := o.load()
+	if err != nil {
+		return printProblems(c, bookie.ExitConfig, err)
+	}
+	dir, err := filepath.Abs(o.dataDir)
+	if err != nil {
+		return exit(bookie.ExitConfig, err)
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return exit(bookie.ExitConfig, fmt.Errorf("data directory: %w", err))
+	}
+	lock, err := vfs.OS().Lock(filepath.Join(dir, "LOCK"))
+	if errors.Is(err, vfs.ErrLocked) {
+		return exit(bookie.ExitLocked, fmt.Errorf("data directory %s is in use by another process", o.dataDir))
+	}
+	if err != nil {
+		return exit(bookie.ExitIO, fmt.Errorf("data directory: %w", err))
+	}
+	defer lock.Close()
+	// Left by a process that was killed; nobody else can be serving here now.
+	if err := removeEndpoints(dir); err != nil {
+		return exit(bookie.ExitIO, err)
+	}
+	lay, err := o.layout(dir)
+	if err != nil {
+		return err
+	}
+	e := resolveStandalone(l, len(lay.Bookies))
+	p := &process{config: l, log: newLogger(c.ErrOrStderr(), l.Log.Level)}
+	p.plan = planStandalone(dir, lay)
+	p.plan.member.Logger = p.log
+	for _, w := range l.Warnings {
+		p.log.Warn("configuration", "problem", w.String())
+	}
+	applyLimits(e, p.log)
+	err = p.serve(c.Context(), e, func() error {
+		ep := endpoints{PID: os.Getpid(), Metadata: p.plan.uri, Admin: "http://" + p.plan.httpListen}
+		for _, b := range p.bookies {
+			ep.Bookies = append(ep.Bookies, b.Addr().String())
+		}
+		if err := writeEndpoints(dir, ep); err != nil {
+			return exit(bookie.ExitIO, fmt.Errorf("write %s: %w", endpointsName, err))
+		}
+		_, err := fmt.Fprintf(c.OutOrStdout(), "ready: %d bookies on %s; metadata %s; admin %s\n", len(ep.Bookies), strings.Join(ep.Bookies, " "), ep.Metadata, ep.Admin)
+		return err
+	})
+	return errors.Join(err, removeEndpoints(dir))
+}
+
+// load reads the configuration with standalone's own defaults.
+func (o *standaloneOptions) load() (*config.Loaded, error) {
+	l, err := config.Load(config.Options{
+		File: o.config.file, Environ: os.Environ(), Set: o.config.set, Lenient: o.config.lenient,
+		Defaults: map[string]string{
+			"run.roles": "bookie,metadata", "journal.segment_size": "64MiB", "expert.entry_log_size": "64MiB", "log.level": "warn",
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"run.roles", "bookie.id", "bookie.listen", "bookie.advertised_address", "metadata.uri", "metadata.server.dir", "metadata.server.listen",
+		"metadata.server.peers", "storage.journal_dirs", "storage.ledger_dirs", "storage.index_dirs", "http.listen"} {
+		// The environment may name a cluster for the client commands; that is no wish about this process.
+		if l.IsSet(key) && (key != "metadata.uri" || l.Origin(key).Kind != "environment") {
+			return nil, config.ProblemsError{{Where: l.Origin(key).String(), Key: key, Msg: "standalone decides this itself: use `bindery run`, or remove it"}}
+		}
+	}
+	return l, nil
+}
+
+// resolveStandalone computes the figures with a default budget that leaves the machine to its user.
+func resolveStandalone(l *config.Loaded, bookies int) config.Effective {
+	m := config.ThisMachine()
+	if !l.IsSet("storage.memory") {
+		m.Memory, m.MemorySource = min(m.Memory, 2*standaloneMemory), "standalone's" // auto takes half
+	}
+	return l.Resolve(m, bookies)
+}
+
+// layout reads the directory's layout, or makes one; ports that were asked for replace those it had.
+func (o *standaloneOptions) layout(dir string) (layout, error) {
+	name := filepath.Join(dir, standaloneName)
+	var lay layout
+	data, err := vfs.ReadFile(vfs.OS(), name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		lay.Version = standaloneVersion
+		if err := refuseForeign(dir); err != nil {
+			return lay, err
+		}
+	case err != nil:
+		return lay, exit(bookie.ExitIO, err)
+	default:
+		if err := json.Unmarshal(data, &lay); err != nil {
+			return lay, exit(bookie.ExitFormat, fmt.Errorf("%s is damaged: %w", name, err))
+		}
+		if lay.Version > standaloneVersion {
+			return lay, exit(bookie.ExitFormat, fmt.Errorf("%s has version %d; this program knows up to %d: use a newer one", name, lay.Version, standaloneVersion))
+		}
+	}
+	n := o.bookies
+	if n == 0 {
+		n = max(len(lay.Bookies), 1)
+		if len(lay.Bookies) == 0 {
+			n = 3
+		}
+	}
+	if n < len(lay.Bookies) {
+		return lay, exit(bookie.ExitConfig, fmt.Errorf("the directory has %d bookies; with %d of them ledgers would be unavailable (a smaller cluster needs a new directory)", len(lay.Bookies), n))
+	}
+	if err := o.choosePorts(&lay, n); err != nil {
+		return lay, err
+	}
+	data, err = json.MarshalIndent(lay, "", "  ")
+	if err == nil {
+		err = vfs.WriteFileAtomic(vfs.OS(), name, append(data, '\n'))
+	}
+	if err != nil {
+		return lay, exit(bookie.ExitIO, err)
+	}
+	return lay, nil
+}
+
+// refuseForeign keeps a new cluster out of a directory that holds something else.
+func refuseForeign(dir string) error {
+	names, err := vfs.OS().List(dir)
+	if err != nil {
+		return exit(bookie.ExitIO, err)
+	}
+	for _, n := range names {
+		if n != "LOCK" {
+			return exit(bookie.ExitConfig, fmt.Errorf("%s holds %q and is no data directory of standalone: name an empty or a new one with --data-dir", dir, n))
+		}
+	}
+	return nil
+}
+
+func (o *standaloneOptions) choosePorts(lay *layout, bookies int) error {
+	if o.ports != "auto" {
+		base, err := strconv.Atoi(o.ports)
+		if err != nil || base < 1 || base+3+bookies > 65536 {
+			return exit(bookie.ExitConfig, fmt.Errorf("--ports %q is neither auto nor a base port", o.ports))
+		}
+		lay.Admin, lay.Metadata, lay.MetadataPeer = base, base+1, base+2
+		lay.Bookies = make([]int, bookies)
+		for i := range lay.Bookies {
+			lay.Bookies[i] = base + 3 + i
+		}
+		return nil
+	}
+	var pick portPicker
+	defer pick.close()
+	for _, p := range []*int{&lay.Admin, &lay.Metadata, &lay.MetadataPeer} {
+		if *p == 0 {
+			if err := pick.next(p); err != nil {
+				return exit(bookie.ExitIO, err)
+			}
+		}
+	}
+	for len(lay.Bookies) < bookies {
+		lay.Bookies = append(lay.Bookies, 0)
+		if err := pick.next(&lay.Bookies[len(lay.Bookies)-1]); err != nil {
+			return exit(bookie.ExitIO, err)
+		}
+	}
+	return nil
+}
+
+// planStandalone lays out the process. Every bookie has a directory of its own under the data directory.
+func planStandalone(dir string, lay layout) plan {
+	loopback := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+	p := plan{
+		uri:         "etcd://" + loopback(lay.Metadata) + "/ledgers",
+		initCluster: true,
+		sessionTTL:  standaloneTTL,
+		httpListen:  loopback(lay.Admin),
+		member: &etcdmeta.EmbeddedOptions{
+			Dir: filepath.Join(dir, "metadata"), ClientURL: "http://" + loopback(lay.Metadata), PeerURL: "http://" + loopback(lay.MetadataPeer),
+		},
+	}
+	for i, port := range lay.Bookies {
+		base := filepath.Join(dir, fmt.Sprintf("bookie-%d", i+1))
+		p.bookies = append(p.bookies, bookiePlan{
+			id: fmt.Sprintf("standalone-%d", i+1), listen: loopback(port), advertised: loopback(port), prepare: true,
+			journalDirs: []string{filepath.Join(base, "journal")}, ledgerDirs: []string{filepath.Join(base, "ledgers")},
+		})
+	}
+	return p
+}

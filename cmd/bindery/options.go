@@ -6,6 +6,7 @@ import (
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/bookie/storage"
 	"github.com/binderylog/bindery/internal/config"
+	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/journal"
@@ -50,6 +51,10 @@ func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views
 	if p.prepare {
 		o.Storage.ReserveBytes = int64(l.Expert.EntryLogSize) // standalone: a reserve of one log
 	}
+	// Only builds for the crash tests have overrides: small files make every step come up within seconds.
+	o.Journal.SegmentSize = invariant.Override("journal.segment", o.Journal.SegmentSize)
+	o.Storage.Log.LogSize = invariant.Override("entrylog.size", o.Storage.Log.LogSize)
+	o.Storage.WriteCacheBytes = invariant.Override("write-cache.size", o.Storage.WriteCacheBytes)
 	if p.id != "" {
 		o.Logger = log.With("bookie", p.id)
 	}

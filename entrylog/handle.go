@@ -82,7 +82,7 @@ func (s *Store) pin(id LogID) (view, error) {
 		return view{}, fmt.Errorf("entry log %s: %w", id, ErrNoLog)
 	case l.info.Unreadable:
 		s.mu.Unlock()
-		return view{}, corrupt.Errorf(l.path, 0, "entry log", "neither header nor footer can be read")
+		return view{}, corrupt.New(l.path, 0, "entry log", l.cause)
 	}
 	l.refs++
 	v := view{l: l, f: l.file, meta: l.meta, end: l.end}

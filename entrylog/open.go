@@ -150,7 +150,7 @@ func (s *Store) take(f *found, synced int64, r *Recovered) error {
 		return s.takeSealed(l, d)
 	case d.failed != nil:
 		// What is there can not be told from what is not; a later start may be able to.
-		l.info.Unreadable = !d.known
+		l.info.Unreadable, l.cause = !d.known, d.failed
 		l.end = d.size
 		r.Damage = append(r.Damage, Damage{Log: d.id, Runs: true, States: true, Err: corrupt.New(d.path, 0, "entry log", d.failed)})
 		s.logs[d.id] = l
@@ -164,7 +164,7 @@ func (s *Store) take(f *found, synced int64, r *Recovered) error {
 	case !d.known:
 		var cause *corrupt.Error
 		errors.As(d.header, &cause)
-		l.info.Unreadable = true
+		l.info.Unreadable, l.cause = true, cause.Err
 		r.Damage = append(r.Damage, Damage{Log: d.id, Runs: true, States: true, Err: cause})
 		s.logs[d.id] = l
 		return nil

@@ -53,6 +53,7 @@ type logFile struct {
 	clip    int64    // not 0: nothing behind this offset belongs to the log, whatever the file holds
 	synced  int64    // of a log without a footer: how far it is known to have been synced
 	trailer *trailer // of a sealed log
+	cause   error    // why info.Unreadable
 
 	file     vfs.File // for reading, while it is in the handle cache
 	refs     int      // readers

@@ -27,10 +27,10 @@ type Run struct{ First, Count int64 }
 func AppendRun(runs []Run, id int64) []Run {
 	if n := len(runs); n > 0 {
 		last := &runs[n-1]
-		switch end := last.First + last.Count; {
-		case id < end:
+		switch at := id - last.First; { // not the sum, which may overflow
+		case id < last.First || at < last.Count:
 			return runs
-		case id == end:
+		case at == last.Count:
 			last.Count++
 			return runs
 		}
@@ -91,7 +91,7 @@ func DecodeAvailability(b []byte) (Availability, error) {
 	for i := range a.count() {
 		g := a.group(i)
 		// The order and the bounds make Contains and All total: ids ascend and never overflow.
-		if g.first <= end || g.last < g.first || g.size <= 0 || g.last > math.MaxInt64-g.size {
+		if g.first <= end || g.last < g.first || g.size <= 0 || g.last > math.MaxInt64-(g.size-1) {
 			return Availability{}, malformed("list of entries", fmt.Sprintf("group %d is empty, negative or out of order", i))
 		}
 		if g.last > g.first && (g.period < g.size || (g.last-g.first)%g.period != 0) {
@@ -161,7 +161,7 @@ func (a Availability) Contains(id int64) bool {
 		return false
 	}
 	g := a.group(lo - 1)
-	if id >= g.last+g.size {
+	if id >= g.last && id-g.last >= g.size {
 		return false
 	}
 	if g.last == g.first {

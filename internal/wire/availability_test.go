@@ -82,12 +82,16 @@ func TestAvailabilityRefusesWhatIsNoList(t *testing.T) {
 		_, err := DecodeAvailability(good[:i])
 		require.Error(t, err)
 	}
-	for _, runs := range [][]Run{{{5, 2}, {1, 1}}, {{5, 2}, {6, 1}}, {{-4, 2}}, {{math.MaxInt64, 1}}} {
+	for _, runs := range [][]Run{{{5, 2}, {1, 1}}, {{5, 2}, {6, 1}}, {{-4, 2}}, {{math.MaxInt64, 2}}} {
 		_, err := DecodeAvailability(AppendAvailability(nil, runs))
 		require.Error(t, err, "%v", runs)
 	}
+	top, err := DecodeAvailability(AppendAvailability(nil, AppendRun([]Run{{math.MaxInt64 - 2, 2}}, math.MaxInt64)))
+	require.NoError(t, err)
+	require.Equal(t, int64(3), top.Count())
+	require.True(t, top.Contains(math.MaxInt64))
 	good[3] = 1
-	_, err := DecodeAvailability(good)
+	_, err = DecodeAvailability(good)
 	require.ErrorContains(t, err, "version 1")
 	long, err := DecodeAvailability(AppendAvailability(nil, []Run{{0, math.MaxInt32 + 10}}))
 	require.NoError(t, err)

@@ -3,12 +3,41 @@ package bookie
 import (
 	"context"
 	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/binderylog/bindery/internal/admin"
 )
 
-// Bookie is one bookie: directories, journals, storage, server and registration.
+// Bookie is one bookie: directories, journals, storage, server and registration. It only wires them.
 type Bookie struct {
-	o Options
+	o     Options
+	state *state
+	m     *metrics
+
+	phase  atomic.Value // string, see admin.State
+	done   chan struct{}
+	failed sync.Once
+
+	mu      sync.Mutex // guards what follows
+	started bool
+	err     error
+	ln      net.Listener
+	eng     *engine
+	srv     *server
+	bg      *background
+	stopped bool
 }
+
+// Phases of a bookie's life, as the admin views show them.
+const (
+	phaseNew       = "starting"
+	phaseReplaying = "replaying"
+	phaseServing   = "serving"
+	phaseStopping  = "stopping"
+	phaseStopped   = "stopped"
+	phaseFailed    = "failed"
+)
 
 // New checks the options. It touches neither disk nor network.
 func New(o Options) (*Bookie, error) {
@@ -16,11 +45,17 @@ func New(o Options) (*Bookie, error) {
 	if err := o.Validate(); err != nil {
 		return nil, withExit(ExitConfig, err)
 	}
-	return &Bookie{o: o}, nil
+	b := &Bookie{o: o, m: &metrics{}, done: make(chan struct{})}
+	b.state = newState(nil)
+	b.phase.Store(phaseNew)
+	if o.ReadOnly {
+		b.state.set(ReasonConfig, true, "started with --read-only")
+	}
+	return b, nil
 }
 
 // Start brings the bookie up and returns once it serves and is registered. If it fails, everything it started has been
-// stopped and the error is an *ExitError. The admin views (Status and the like) answer from New on.
+// stopped and the error is an *ExitError. The admin views answer from New on.
 func (b *Bookie) Start(ctx context.Context) error { return exitErrorf(ExitIO, "not yet") }
 
 // Stop stops the bookie in the order that the package comment gives. ctx bounds the waiting for clients; what must be on
@@ -28,11 +63,83 @@ func (b *Bookie) Start(ctx context.Context) error { return exitErrorf(ExitIO, "n
 func (b *Bookie) Stop(ctx context.Context) error { return nil }
 
 // Addr returns the address on which the bookie serves, nil before it does.
-func (b *Bookie) Addr() net.Addr { return nil }
+func (b *Bookie) Addr() net.Addr {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ln == nil {
+		return nil
+	}
+	return b.ln.Addr()
+}
+
+// ID returns the bookie's id. If the options leave it to the listener, it is known once Start has returned.
+func (b *Bookie) ID() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.o.ID)
+}
 
 // Done is closed when the bookie can not go on by itself, for instance because another process took its registration.
 // Err then tells why; Stop still has to be called.
-func (b *Bookie) Done() <-chan struct{} { return nil }
+func (b *Bookie) Done() <-chan struct{} { return b.done }
 
 // Err returns why Done is closed: an *ExitError.
-func (b *Bookie) Err() error { return nil }
+func (b *Bookie) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err
+}
+
+// fail ends the bookie's service.
+func (b *Bookie) fail(err error) {
+	b.failed.Do(func() {
+		b.mu.Lock()
+		b.err = err
+		b.mu.Unlock()
+		b.phase.Store(phaseFailed)
+		b.o.Logger.Error("the bookie can not go on", "err", err)
+		close(b.done)
+	})
+}
+
+// State implements admin.StateView.
+func (b *Bookie) State() admin.State {
+	phase, _ := b.phase.Load().(string)
+	ro := b.state.get()
+	s := admin.State{
+		ID: b.ID(), Phase: phase, Running: phase == phaseServing, ReadOnly: ro.ReadOnly, Reason: ro.Text,
+		ShuttingDown: phase == phaseStopping || phase == phaseStopped, TakesHighPriority: ro.HighPriority,
+	}
+	b.mu.Lock()
+	eng, err := b.eng, b.err
+	b.mu.Unlock()
+	if eng != nil {
+		s.Replay = admin.Replay{DoneBytes: eng.replayDone.Load(), TotalBytes: eng.replayTotal.Load()}
+	}
+	if err != nil {
+		s.Reason = err.Error()
+	}
+	return s
+}
+
+// background is the goroutines of a running bookie that end with its context.
+type background struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+func newBackground() *background {
+	bg := &background{}
+	bg.ctx, bg.cancel = context.WithCancel(context.Background())
+	return bg
+}
+
+func (bg *background) run(name string, fn func(ctx context.Context)) {
+	bg.wg.Go(func() { labelled(name, func() { fn(bg.ctx) }) })
+}
+
+func (bg *background) stop() {
+	bg.cancel()
+	bg.wg.Wait()
+}

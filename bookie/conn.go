@@ -88,9 +88,12 @@ var errDrain = errors.New("the bookie is stopping")
 func (c *conn) serve() {
 	err := c.readLoop()
 	c.dropIn()
-	if errors.Is(err, errDrain) {
+	switch {
+	case errors.Is(err, errDrain):
 		c.waitAnswered()
 		err = nil
+	case errors.Is(err, io.EOF):
+		err = nil // the peer has gone
 	}
 	c.srv.ended(c, err)
 	c.shut()
@@ -108,7 +111,7 @@ func (c *conn) waitAnswered() {
 func (c *conn) readLoop() error {
 	for {
 		if !c.waitWritable() {
-			return nil
+			return io.EOF
 		}
 		if err := c.fill(); err != nil {
 			return err
@@ -181,8 +184,8 @@ func (c *conn) readError(err error) error {
 		c.srv.m.slowClosed.Add(1)
 		return errors.New("the peer stopped in the middle of a frame")
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
-		return nil
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
+		return io.EOF
 	}
 	return err
 }

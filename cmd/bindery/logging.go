@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 
 	"github.com/binderylog/bindery/internal/config"
 )
@@ -42,4 +44,43 @@ func applyLimits(e config.Effective, log *slog.Logger) {
 	log.Info("memory and processors",
 		"memory", config.Size(e.Memory).String(), "write_cache", config.Size(e.WriteCache).String(), "read_cache", config.Size(e.ReadCache).String(),
 		"in_flight", config.Size(e.InFlight).String(), "go_memory_limit", shown, "gomaxprocs", runtime.GOMAXPROCS(0))
+}
+
+// demote passes what the metadata library logs on, one step less severe than the library thinks it is: it warns of what
+// is normal here and calls every closed connection an error. Once muted it passes nothing; a stop looks like a failure
+// to it.
+type demote struct {
+	slog.Handler
+	muted *atomic.Bool
+}
+
+func newDemoted(log *slog.Logger) (*slog.Logger, *atomic.Bool) {
+	muted := &atomic.Bool{}
+	return slog.New(demote{log.Handler(), muted}), muted
+}
+
+func demoted(l slog.Level) slog.Level {
+	if l >= slog.LevelError {
+		return slog.LevelWarn
+	}
+	return slog.LevelDebug
+}
+
+// Enabled implements slog.Handler.
+func (d demote) Enabled(ctx context.Context, l slog.Level) bool {
+	return !d.muted.Load() && d.Handler.Enabled(ctx, demoted(l))
+}
+
+// Handle implements slog.Handler.
+func (d demote) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = demoted(r.Level)
+	return d.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (d demote) WithAttrs(a []slog.Attr) slog.Handler { return demote{d.Handler.WithAttrs(a), d.muted} }
+
+// WithGroup implements slog.Handler.
+func (d demote) WithGroup(name string) slog.Handler {
+	return demote{d.Handler.WithGroup(name), d.muted}
 }

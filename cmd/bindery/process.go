@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,6 +28,8 @@ type process struct {
 	config *config.Loaded
 	plan   plan
 	log    *slog.Logger
+	etcd   *slog.Logger // of the metadata member and its client
+	muted  *atomic.Bool // silences it
 
 	views   []*bookieView
 	admin   *admin.Server
@@ -55,6 +58,15 @@ type bookiePlan struct {
 	indexDirs   []string
 	prepare     bool
 	readOnly    bool
+}
+
+func newProcess(l *config.Loaded, log *slog.Logger) *process {
+	p := &process{config: l, log: log}
+	p.etcd, p.muted = newDemoted(log)
+	for _, w := range l.Warnings {
+		log.Warn("configuration", "problem", w.String())
+	}
+	return p
 }
 
 // stopTimeout bounds how long a stop waits for clients; what has to be on disk is written whatever it takes.
@@ -110,7 +122,7 @@ func (p *process) startMember(ctx context.Context) error {
 }
 
 func (p *process) openStore(ctx context.Context) (metadata.Store, error) {
-	store, root, err := driver.Open(ctx, p.plan.uri, driver.Options{Timeout: p.config.Metadata.Timeout.D(0), SessionTTL: p.plan.sessionTTL, Logger: p.log})
+	store, root, err := driver.Open(ctx, p.plan.uri, driver.Options{Timeout: p.config.Metadata.Timeout.D(0), SessionTTL: p.plan.sessionTTL, Logger: p.etcd})
 	if errors.Is(err, driver.ErrURI) {
 		return nil, exit(bookie.ExitConfig, fmt.Errorf("metadata.uri: %w", err))
 	}
@@ -241,6 +253,7 @@ func (p *process) stop(ctx context.Context) error {
 	for range p.bookies {
 		errs = append(errs, <-stopped)
 	}
+	p.muted.Store(true)
 	if p.store != nil {
 		errs = append(errs, p.store.Close())
 	}

@@ -30,6 +30,7 @@ func newRootCommand() *cobra.Command {
 		return exit(exitUsage, fmt.Errorf("%w (see `%s --help`)", err, c.CommandPath()))
 	})
 	root.AddCommand(
+		newBenchCommand(),
 		newConfigCommand(),
 		newLedgerCommand(),
 		newRunCommand(),

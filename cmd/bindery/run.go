@@ -49,15 +49,12 @@ func (o *runOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return printProblems(c, bookie.ExitConfig, err)
 	}
-	p := &process{config: l, log: newLogger(c.ErrOrStderr(), l.Log.Level)}
+	p := newProcess(l, newLogger(c.ErrOrStderr(), l.Log.Level))
 	if p.plan, err = planRun(l, o.readOnly); err != nil {
 		return exit(bookie.ExitConfig, err)
 	}
 	if l.HasRole("metadata") {
-		p.plan.member.Logger = p.log
-	}
-	for _, w := range l.Warnings {
-		p.log.Warn("configuration", "problem", w.String())
+		p.plan.member.Logger = p.etcd
 	}
 	e := l.Resolve(config.ThisMachine(), len(p.plan.bookies))
 	applyLimits(e, p.log)

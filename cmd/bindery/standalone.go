@@ -98,12 +98,9 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 		return err
 	}
 	e := resolveStandalone(l, len(lay.Bookies))
-	p := &process{config: l, log: newLogger(c.ErrOrStderr(), l.Log.Level)}
+	p := newProcess(l, newLogger(c.ErrOrStderr(), l.Log.Level))
 	p.plan = planStandalone(dir, lay)
-	p.plan.member.Logger = p.log
-	for _, w := range l.Warnings {
-		p.log.Warn("configuration", "problem", w.String())
-	}
+	p.plan.member.Logger = p.etcd
 	applyLimits(e, p.log)
 	err = p.serve(c.Context(), e, func() error {
 		ep := endpoints{PID: os.Getpid(), Metadata: p.plan.uri, Admin: "http://" + p.plan.httpListen}

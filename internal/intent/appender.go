@@ -1,6 +1,7 @@
 package intent
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -10,9 +11,12 @@ import (
 	"github.com/binderylog/bindery/internal/vfs"
 )
 
-// appender adds encoded records to the file of one generation. One goroutine uses it, and not again after an error.
+// errWrite marks the failure of an append itself, as opposed to one of a sync.
+var errWrite = errors.New("append")
+
+// appender adds encoded records to the file of one generation. One goroutine uses it, and after an error only to close.
 type appender interface {
-	append(records [][]byte) error
+	append(records [][]byte) error // its errors wrap errWrite
 	sync() error
 	close() error
 }
@@ -56,7 +60,10 @@ func (a *walAppender) append(records [][]byte) error {
 		a.last++
 		a.batch.Write(a.last, r)
 	}
-	return a.log.WriteBatch(&a.batch)
+	if err := a.log.WriteBatch(&a.batch); err != nil {
+		return fmt.Errorf("%w: %w", errWrite, err)
+	}
+	return nil
 }
 
 func (a *walAppender) sync() error  { return a.log.Sync() }
@@ -87,7 +94,10 @@ func (a *fileAppender) append(records [][]byte) error {
 	}
 	n, err := a.f.WriteAt(a.buf, a.end)
 	a.end += int64(n)
-	return err
+	if err != nil {
+		return fmt.Errorf("%w: %w", errWrite, err)
+	}
+	return nil
 }
 
 func (a *fileAppender) sync() error  { return a.f.Sync() }

@@ -40,7 +40,8 @@
 //
 //   - Append and Done return nil only after a sync that began once the record was written.
 //   - What Pending returns at Open was synced by this process before Open returned.
-//   - After the first failed write or sync every call fails with ErrPoisoned until the log is opened again.
+//   - After the first failed write or sync every call fails with ErrPoisoned until the log is opened again. One exception:
+//     a write refused by a full disk is taken back as Open would, so that whoever frees space can go on.
 //   - Ids grow and are never reused, also after Salvage.
 //
 // Goroutines: one per open log, started by Open, joined by Close. Limits: MaxRecord, MaxPending, MaxPendingBytes;

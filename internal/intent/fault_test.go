@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
+	"os"
+	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -249,6 +253,85 @@ func TestSalvageKeepsWhatCanBeRead(t *testing.T) {
 		l = k.must(t, Options{})
 		require.Equal(t, []string{"first", "third", "fourth"}, texts(l))
 	})
+}
+
+func TestFullDiskRefusesAndGoesOn(t *testing.T) {
+	mem := memfs.New("/data")
+	l, err := OpenVFS(mem, "/data/i", Options{})
+	require.NoError(t, err)
+	add(t, l, "before")
+	u, err := mem.Usage("/data")
+	require.NoError(t, err)
+	mem.SetCapacity(u.Total - u.Available)
+	var kept []string
+	for { // the started block has room
+		_, err := l.Append(context.Background(), bytes.Repeat([]byte("x"), 500))
+		if err != nil {
+			require.ErrorIs(t, err, syscall.ENOSPC)
+			require.NotErrorIs(t, err, ErrPoisoned)
+			break
+		}
+		kept = append(kept, string(bytes.Repeat([]byte("x"), 500)))
+	}
+	require.NotEmpty(t, kept)
+	require.NoError(t, l.Err())
+	require.Equal(t, append([]string{"before"}, kept...), texts(l))
+	_, err = l.Append(context.Background(), bytes.Repeat([]byte("x"), 5000))
+	require.ErrorIs(t, err, syscall.ENOSPC)
+
+	l2, err := OpenVFS(mem.CrashClone(1, 0), "/data/i", Options{})
+	require.NoError(t, err)
+	require.Equal(t, append([]string{"before"}, kept...), texts(l2))
+	require.NoError(t, l2.Close())
+
+	mem.SetCapacity(0)
+	add(t, l, "after")
+	require.NoError(t, l.Close())
+	l, err = OpenVFS(mem.CrashClone(1, 0), "/data/i", Options{})
+	require.NoError(t, err)
+	require.Equal(t, append(append([]string{"before"}, kept...), "after"), texts(l))
+	require.NoError(t, l.Close())
+}
+
+// TestFullDiskUnderTheLibrary puts a torn record where the library's file ends, as a refused write would.
+func TestFullDiskUnderTheLibrary(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "i")
+	var full atomic.Bool
+	opener := func(dir string, last uint64, size int64) (appender, error) {
+		a, err := openWAL(dir, last, size)
+		return &fullAppender{appender: a, file: filepath.Join(dir, fileName), full: &full}, err
+	}
+	l, err := open(vfs.OS(), opener, dir, Options{})
+	require.NoError(t, err)
+	add(t, l, "before")
+	full.Store(true)
+	_, err = l.Append(context.Background(), []byte("refused"))
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.NoError(t, l.Err())
+	full.Store(false)
+	add(t, l, "after")
+	require.NoError(t, l.Close())
+	l, err = Open(dir, Options{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"before", "after"}, texts(l))
+	require.NoError(t, l.Close())
+}
+
+type fullAppender struct {
+	appender
+	file string
+	full *atomic.Bool
+}
+
+func (a *fullAppender) append(records [][]byte) error {
+	if !a.full.Load() {
+		return a.appender.append(records)
+	}
+	f, err := os.OpenFile(a.file, os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = f.Write([]byte{200, 1, 'B'})
+	}
+	return errors.Join(fmt.Errorf("%w: %w", errWrite, syscall.ENOSPC), err, f.Close())
 }
 
 func TestFullDiskKeepsTheOldGeneration(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 
 // Errors that callers test for.
 var (
-	// ErrPoisoned is returned by every call after a write or sync failed. The outcome of the failed call is unknown: its
+	// ErrPoisoned is returned by every call after a write or sync failed; a write that failed for want of space alone is
+	// taken back instead, and fails with ENOSPC or EDQUOT. The outcome of the failed call is unknown: its
 	// record may or may not be found by the next Open. Close the log and open it again.
 	ErrPoisoned = errors.New("intent log failed; close it and open it again")
 	// ErrClosed is returned by calls after Close.
@@ -36,7 +37,8 @@ type Record struct {
 // Log is a durable list of intents that were announced and are not finished. It may be used by several goroutines.
 type Log interface {
 	// Append makes data durable and returns its id. data may be reused afterwards. If ctx ends first, the outcome is
-	// unknown, and the intent is among Pending if it was written.
+	// unknown, and the intent is among Pending if it was written. On a full disk it fails with ENOSPC or EDQUOT, nothing
+	// is written, and it may be called again once there is space.
 	Append(ctx context.Context, data []byte) (uint64, error)
 	// Done makes durable that the intents are finished, so that no later Open returns them. An id that is not pending
 	// is skipped: finishing twice is fine.

@@ -3,12 +3,15 @@ package intent
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"runtime/pprof"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/binderylog/bindery/internal/invariant"
 )
@@ -188,6 +191,7 @@ func (l *log) serve(batch []*request) {
 		return
 	}
 	l.maybeRotate()
+	index, size := l.index, l.size
 	var records [][]byte
 	taken := batch[:0:0]
 	count, bytes := len(l.pending), l.pendingBytes
@@ -216,7 +220,9 @@ func (l *log) serve(batch []*request) {
 	}
 	if len(records) > 0 {
 		if err := l.write(records); err != nil {
-			err = l.poison(err)
+			if !l.takeBack(err, index, size) {
+				err = l.poison(err)
+			}
 			for _, r := range taken {
 				r.reply <- err
 			}
@@ -238,7 +244,7 @@ func (l *log) encode(r *record) []byte {
 // write appends records and syncs.
 func (l *log) write(records [][]byte) error {
 	if err := l.app.append(records); err != nil {
-		return fmt.Errorf("append: %w", err)
+		return err
 	}
 	invariant.CrashPoint("intent.written")
 	if err := l.app.sync(); err != nil {
@@ -273,9 +279,26 @@ func (l *log) mark() {
 	if l.Err() != nil || l.durable == 0 || l.durable != l.index {
 		return
 	}
-	if err := l.app.append([][]byte{l.encode(&record{kind: kindSynced})}); err != nil {
-		_ = l.poison(fmt.Errorf("append: %w", err))
+	index, size := l.index, l.size
+	if err := l.app.append([][]byte{l.encode(&record{kind: kindSynced})}); err != nil && !l.takeBack(err, index, size) {
+		_ = l.poison(err)
 	}
+}
+
+// takeBack makes the log usable again after a write that a full disk refused: what of it reached the file is cut off, as
+// Open would, and the file opened anew. It says whether it could. Only writing may fail so: after a failed sync nothing
+// of the file can be believed.
+func (l *log) takeBack(err error, index uint64, size int64) bool {
+	if !errors.Is(err, errWrite) || !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return false
+	}
+	_ = l.app.close() // it has no say any more
+	err = cut(l.layout.fs, filepath.Join(l.layout.path(l.generation), fileName), size, true)
+	if err == nil {
+		l.index, l.size = index, size
+		err = l.openAppender()
+	}
+	return err == nil
 }
 
 // maybeRotate starts a new generation when the file has grown and most of it is garbage.

@@ -168,6 +168,9 @@ func (i *Identity) verify(ctx context.Context) error {
 		return err
 	}
 	for _, d := range stamped {
+		if d.cookie == nil && d.stamp.State == stampJoining && i.o.AllowExpansion {
+			continue // the addition was cut off; it is finished below
+		}
 		if d.cookie == nil {
 			return exitErrorf(ExitLocked, "%s has no cookie (current/VERSION): its preparation was cut off; run `bindery node init` again", d)
 		}
@@ -360,7 +363,7 @@ func (i *Identity) raiseDirs(restamp func(*stamp)) error {
 	for _, d := range i.dirs {
 		s := *d.stamp
 		s.Epoch = i.epoch
-		if s.State == stampJoining {
+		if _, known := i.record.Directories[s.Directory]; known && s.State == stampJoining {
 			s.State = stampReady
 		}
 		if restamp != nil {

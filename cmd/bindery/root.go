@@ -35,6 +35,7 @@ func newRootCommand() *cobra.Command {
 		newLedgerCommand(),
 		newRunCommand(),
 		newStandaloneCommand(),
+		newStatusCommand(),
 		newVersionCommand(),
 	)
 	return root

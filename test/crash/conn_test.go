@@ -99,11 +99,16 @@ func (c *conn) flush() {
 	}
 }
 
-// wait flushes and returns once at most n calls are open, or the connection has ended.
+// wait returns once at most n calls are open, or the connection has ended. It flushes if it has to wait.
 func (c *conn) wait(n int) {
-	c.flush()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.err != nil || c.n <= n {
+		return
+	}
+	c.mu.Unlock()
+	c.flush()
+	c.mu.Lock()
 	for c.err == nil && c.n > n {
 		c.idle.Wait()
 	}
@@ -186,9 +191,11 @@ func (c *conn) next(r *bufio.Reader) error {
 	} else {
 		c.open[k] = calls[1:]
 	}
+	c.mu.Unlock()
+	calls[0](answer{code: resp.Code, body: resp.Body})
+	c.mu.Lock() // only now: who waits for all calls wants their effects
 	c.n--
 	c.idle.Broadcast()
 	c.mu.Unlock()
-	calls[0](answer{code: resp.Code, body: resp.Body})
 	return nil
 }

@@ -51,6 +51,59 @@ func (f *FS) ForgetDirty(name string) error {
 	return nil
 }
 
+// Files returns the names of all files, sorted.
+func (f *FS) Files() []string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	var names []string
+	var walk func(dir string, n *node)
+	walk = func(dir string, n *node) {
+		for name, child := range n.live {
+			if child.dir {
+				walk(dir+"/"+name, child)
+			} else {
+				names = append(names, dir+"/"+name)
+			}
+		}
+	}
+	walk("", f.root)
+	slices.Sort(names)
+	return names
+}
+
+// FlipBit inverts one bit of a file, counted from the first bit of its first byte: the medium went bad. It is as durable
+// as what the bit was part of.
+func (f *FS) FlipBit(name string, bit int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, err := f.lookupLocked(name)
+	if err == nil && (n.dir || bit < 0 || bit/8 >= n.now.size) {
+		err = syscall.EINVAL
+	}
+	if err != nil {
+		return pathError("flip", name, err)
+	}
+	i, at := int(bit/8/pageSize), bit/8%pageSize
+	flipped := func(im *image) *page {
+		c := &page{}
+		if p := im.page(i); p != nil {
+			c.data = p.data
+		}
+		c.data[at] ^= 1 << (bit % 8)
+		return c
+	}
+	now, disk := flipped(&n.now), flipped(&n.disk)
+	if !n.counted(i) {
+		n.used++ // the hole it was part of is none any more; the medium does not ask for space
+		f.used++
+	}
+	n.now.setPage(i, now)
+	if _, dirty := n.dirty[i]; !dirty && bit/8 < n.disk.size {
+		n.disk.setPage(i, disk)
+	}
+	return nil
+}
+
 func (f *FS) cloneLocked(root *node) *FS {
 	g := &FS{root: root, locks: map[*node]bool{}, cap: f.cap}
 	seen := map[*node]bool{}

@@ -460,3 +460,19 @@ func TestSpaceIsCountedRight(t *testing.T) {
 		}
 	}
 }
+
+func TestFlipBitInEveryFile(t *testing.T) {
+	f := New("/d/e", "/g")
+	require.NoError(t, vfs.WriteFileAtomic(f, "/d/e/a", []byte{1, 2}))
+	h := put(t, f, "/g/b", "\x00")
+	require.NoError(t, h.Preallocate(3*pageSize))
+	require.Equal(t, []string{"/d/e/a", "/g/b"}, f.Files())
+	require.NoError(t, f.FlipBit("/d/e/a", 9))
+	require.Equal(t, "\x01\x00", content(t, f, "/d/e/a"))
+	require.Equal(t, "\x01\x00", content(t, f.CrashClone(1, 0), "/d/e/a"))
+	require.NoError(t, f.FlipBit("/g/b", 2*pageSize*8))
+	require.Equal(t, byte(1), content(t, f, "/g/b")[2*pageSize])
+	require.ErrorIs(t, f.FlipBit("/d/e/a", 16), syscall.EINVAL)
+	require.ErrorIs(t, f.FlipBit("/none", 0), fs.ErrNotExist)
+	require.NoError(t, h.Close())
+}

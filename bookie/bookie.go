@@ -19,14 +19,19 @@ type Bookie struct {
 	done   chan struct{}
 	failed sync.Once
 
-	mu      sync.Mutex // guards what follows
-	started bool
-	err     error
-	ln      net.Listener
-	eng     *engine
-	srv     *server
-	bg      *background
-	stopped bool
+	replayed replayed   // written and read by Start
+	switchMu sync.Mutex // serialises SetReadOnly
+
+	mu       sync.Mutex // guards what follows, and o.ID and o.Advertised until Start has returned
+	started  bool
+	stopped  bool
+	err      error
+	gate     *gate
+	identity *Identity
+	eng      *engine
+	srv      *server
+	reg      *Registration
+	bg       *background
 }
 
 // Phases of a bookie's life, as the admin views show them.
@@ -54,22 +59,14 @@ func New(o Options) (*Bookie, error) {
 	return b, nil
 }
 
-// Start brings the bookie up and returns once it serves and is registered. If it fails, everything it started has been
-// stopped and the error is an *ExitError. The admin views answer from New on.
-func (b *Bookie) Start(ctx context.Context) error { return exitErrorf(ExitIO, "not yet") }
-
-// Stop stops the bookie in the order that the package comment gives. ctx bounds the waiting for clients; what must be on
-// disk is written whatever ctx says.
-func (b *Bookie) Stop(ctx context.Context) error { return nil }
-
-// Addr returns the address on which the bookie serves, nil before it does.
+// Addr returns the address of the listener, nil before there is one.
 func (b *Bookie) Addr() net.Addr {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ln == nil {
+	if b.gate == nil {
 		return nil
 	}
-	return b.ln.Addr()
+	return b.gate.Addr()
 }
 
 // ID returns the bookie's id. If the options leave it to the listener, it is known once Start has returned.

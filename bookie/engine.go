@@ -20,6 +20,15 @@ type engine struct {
 
 	replayDone, replayTotal atomic.Int64  // bytes
 	wake                    chan struct{} // has room for one: a directory has failed, look at the disks now
+	disks                   atomic.Pointer[storage.DiskReport]
+}
+
+// lastDisks returns what the last look at the disks has found.
+func (e *engine) lastDisks() storage.DiskReport {
+	if r := e.disks.Load(); r != nil {
+		return *r
+	}
+	return storage.DiskReport{}
 }
 
 // replayed is what the journals held, as far as it matters afterwards.
@@ -180,6 +189,7 @@ func (e *engine) start() error {
 // checkDisks measures the directories and moves the read-only machine.
 func (e *engine) checkDisks() {
 	r := e.st.CheckDisks()
+	e.disks.Store(&r)
 	e.state.set(ReasonDisk, r.ReadOnly, r.Reason)
 	e.state.setRecoveryRoom(r.RecoveryRoom)
 }

@@ -359,6 +359,7 @@ func TestIDsAreNeverUsedTwice(t *testing.T) {
 		require.NoError(t, s.Close())
 	}
 	patch(t, disk, filepath.Join(testDir, removedName), 12, []byte{0xff})
+	patch(t, disk, filepath.Join(testDir, removedName), removedSlot+12, []byte{0xff})
 	o := smallOptions()
 	o.MinLog = 3
 	s, _ := mustOpen(t, disk, o)
@@ -413,6 +414,7 @@ func TestReserve(t *testing.T) {
 	}
 	require.ErrorIs(t, m.write(s, &b), ErrNoSpace)
 	require.NoError(t, s.Abort())
+	s.wg.Wait() // what the attempt had taken is given back
 	n, err = ReleaseReserve(disk, testDir)
 	require.NoError(t, err)
 	require.Equal(t, int64(512<<10), n)

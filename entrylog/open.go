@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 
 	"github.com/binderylog/bindery/internal/corrupt"
@@ -60,38 +59,6 @@ func (s *Store) recover() (*Recovered, error) {
 		}
 	}
 	return r, nil
-}
-
-// readRemoved reads the file removedName. If it is damaged, ids far above all that can have been used are next: that
-// wastes some of four billion, while a repeated id would make the index take one log for another.
-func (s *Store) readRemoved() error {
-	name := filepath.Join(s.dir, removedName)
-	b, err := vfs.ReadFile(s.fs, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	s.removed, err = decodeRemoved(b)
-	if errors.Is(err, ErrVersion) {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	if err != nil {
-		names, lerr := s.fs.List(s.dir)
-		if lerr != nil {
-			return lerr
-		}
-		highest := max(s.o.MinLog, s.o.Durable.Log)
-		for _, name := range names {
-			if id, ok := parseName(name, logSuffix); ok {
-				highest = max(highest, id)
-			}
-		}
-		s.removed = removed{highest: highest + 1<<16}
-		s.o.Logger.Warn("the record of removed entry logs is damaged; ids are skipped", "file", name, "next", s.removed.highest+1, "err", err)
-	}
-	return nil
 }
 
 // removeLeftover deletes a file that never became part of the store.
@@ -156,7 +123,7 @@ func (s *Store) take(f *found, synced int64, r *Recovered) error {
 		s.logs[d.id] = l
 		return nil
 	case !d.known && d.zero && synced <= headerSize:
-		// Created, but its header never reached the disk.
+		// Created, but its header never reached the disk: it is synced before anything else is written.
 		if !s.o.ReadOnly {
 			return s.removeLeftover(l.path, r)
 		}

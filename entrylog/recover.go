@@ -22,7 +22,7 @@ type discovery struct {
 	header  error // why the header could not be read
 	trailer *trailer
 	last    *commit // without a trailer: the last commit in the file, or nil
-	zero    bool    // no byte that discover looked at differs from zero
+	zero    bool    // no byte that findEnd looked at differs from zero
 	failed  error   // an I/O error: what is missing above may well be there
 }
 
@@ -38,7 +38,6 @@ func discover(f vfs.File, path string, id LogID) (*discovery, error) {
 	if err != nil {
 		d.failed, d.header = err, err
 	} else {
-		d.zero = isZero(head)
 		m, err := decodeHeader(head)
 		switch {
 		case errors.Is(err, ErrVersion):
@@ -156,11 +155,13 @@ type contentReader struct {
 	synced int64 // what lies before is known to have been synced
 	c      content
 	states map[int64][]byte
+	// tailLimit ends the tail: the end of the file, or of the entries of a checkpoint that is none.
+	tailLimit int64
 }
 
 // readContent returns what an unsealed log holds, given how far it is known to have been synced. Its error is an I/O error.
 func readContent(f vfs.File, d *discovery, synced int64) (*content, error) {
-	r := &contentReader{d: d, synced: synced, states: map[int64][]byte{}}
+	r := &contentReader{d: d, synced: synced, states: map[int64][]byte{}, tailLimit: d.size}
 	r.w = walker{path: d.path, f: f, m: d.meta, limit: d.size, step: walkWindow}
 	if d.last != nil {
 		r.synced = max(r.synced, d.last.start) // see commit
@@ -194,6 +195,15 @@ func (r *contentReader) chain() error {
 		c = back.last
 	}
 	slices.Reverse(commits)
+	if n := len(commits); n > 0 && commits[n-1].end() > r.synced {
+		whole, err := r.provisional(commits[n-1])
+		if err != nil {
+			return err
+		}
+		if !whole {
+			commits = commits[:n-1]
+		}
+	}
 	at := int64(headerSize)
 	for _, c := range commits {
 		if at < c.start {
@@ -210,14 +220,32 @@ func (r *contentReader) chain() error {
 	return nil
 }
 
+// provisional looks at the last commit, of which it is not known that it was synced. If its tables are not whole, its sync
+// never returned, and it is no checkpoint: what it covers is tail. Its states are true all the same, and kept if they can be
+// read.
+func (r *contentReader) provisional(c *commit) (whole bool, err error) {
+	whole = true
+	r.w.limit, r.w.step = c.off, walkWindow
+	for _, err := range chunkRuns(&r.w, c.tables, c.statesAt, uint64(c.runs)) {
+		if err != nil && !corrupt.Is(err) {
+			return false, err
+		}
+		whole = whole && err == nil
+	}
+	states, err := chunkStates(&r.w, c.statesAt, c.off, uint64(c.states))
+	if err != nil && !corrupt.Is(err) {
+		return false, err
+	}
+	if whole = whole && err == nil; !whole {
+		r.c.tailStates = states
+		r.tailLimit = c.tables
+	}
+	return whole, nil
+}
+
 // checkpoint takes the runs and states of an intact commit.
 func (r *contentReader) checkpoint(c *commit) error {
-	torn := c.end() > r.synced // its sync may never have returned; then the journal still has everything
-	for run, err := range checkpointRuns(&r.w, c, func(d Damage) {
-		if !torn {
-			r.c.damage = append(r.c.damage, d)
-		}
-	}) {
+	for run, err := range checkpointRuns(&r.w, c, func(d Damage) { r.c.damage = append(r.c.damage, d) }) {
 		if err != nil {
 			return err
 		}
@@ -229,9 +257,7 @@ func (r *contentReader) checkpoint(c *commit) error {
 	var damage *corrupt.Error
 	switch {
 	case errors.As(err, &damage):
-		if !torn {
-			r.c.damage = append(r.c.damage, Damage{Log: r.d.id, Length: c.off - c.statesAt, States: true, Err: damage})
-		}
+		r.c.damage = append(r.c.damage, Damage{Log: r.d.id, Length: c.off - c.statesAt, States: true, Err: damage})
 	case err != nil:
 		return err
 	}
@@ -262,16 +288,17 @@ func (r *contentReader) gap(start, end int64) error {
 
 // tail reads the records behind the last intact commit.
 func (r *contentReader) tail() error {
-	r.w.limit, r.w.step = r.d.size, walkWindow
+	r.w.limit, r.w.step = r.tailLimit, walkWindow
 	start := r.c.end
 	walked, err := r.records(start, r.synced)
 	if err != nil {
 		return err
 	}
 	r.c.irregular = r.c.irregular || walked.passed
-	r.c.tailRuns, r.c.tailStates, r.c.tailEnd, r.c.end = walked.runs, walked.states, walked.entriesEnd, walked.stop
+	r.c.tailStates = append(r.c.tailStates, walked.states...)
+	r.c.tailRuns, r.c.tailEnd, r.c.end = walked.runs, walked.entriesEnd, walked.stop
 	r.c.runs = append(r.c.runs, walked.runs...)
-	r.takeStates(walked.states)
+	r.takeStates(r.c.tailStates)
 	if walked.stop < r.synced {
 		r.c.damage = append(r.c.damage, r.unknown(walked.stop, r.synced))
 	}

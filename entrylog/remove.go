@@ -121,18 +121,21 @@ func (s *Store) Pending() []LogInfo {
 	return infos
 }
 
-// The file removedName remembers what the names of the remaining logs no longer show once the newest one is deleted:
+// The file removedName remembers what the names of the remaining logs no longer show once the newest one is deleted. It is
+// two blocks, written in turn and in place, so that deleting works on a full disk:
 //
-//	magic "BNDRYREM" | version (2) | zero (2) | highest id ever used (4) | durable log deleted (4) | CRC32C (4)
+//	magic "BNDRYREM" | version (2) | zero (2) | highest id ever used (4) | durable log deleted (4) | sequence (4) | CRC32C (4)
 const (
 	removedMagic = "BNDRYREM"
-	removedSize  = 24
+	removedSlot  = blockSize
+	removedSize  = 28
 )
 
 // removed is its content.
 type removed struct {
 	highest LogID // ids up to here were used
 	durable LogID // the log that Store.Durable named at that time, or a newer one, was deleted
+	seq     uint32
 }
 
 func (r removed) encode() []byte {
@@ -141,43 +144,127 @@ func (r removed) encode() []byte {
 	binary.LittleEndian.PutUint16(b[8:], Version)
 	binary.LittleEndian.PutUint32(b[12:], uint32(r.highest))
 	binary.LittleEndian.PutUint32(b[16:], uint32(r.durable))
-	binary.LittleEndian.PutUint32(b[20:], crc32.Checksum(b[:20], castagnoli))
+	binary.LittleEndian.PutUint32(b[20:], r.seq)
+	binary.LittleEndian.PutUint32(b[24:], crc32.Checksum(b[:24], castagnoli))
 	return b
 }
 
 func decodeRemoved(b []byte) (removed, error) {
 	le := binary.LittleEndian
 	switch {
-	case len(b) != removedSize:
+	case len(b) < removedSize:
 		return removed{}, fmt.Errorf("%d bytes, want %d", len(b), removedSize)
 	case string(b[:8]) != removedMagic:
 		return removed{}, fmt.Errorf("magic is %q, want %q", b[:8], removedMagic)
-	case crc32.Checksum(b[:20], castagnoli) != le.Uint32(b[20:]):
+	case crc32.Checksum(b[:24], castagnoli) != le.Uint32(b[24:]):
 		return removed{}, errors.New("checksum does not match")
 	case le.Uint16(b[8:]) != Version:
 		return removed{}, fmt.Errorf("%w: version %d, this program knows %d", ErrVersion, le.Uint16(b[8:]), Version)
 	}
-	return removed{LogID(le.Uint32(b[12:])), LogID(le.Uint32(b[16:]))}, nil
+	return removed{LogID(le.Uint32(b[12:])), LogID(le.Uint32(b[16:])), le.Uint32(b[20:])}, nil
 }
 
-// rememberRemoval writes the file if the log about to be deleted is the newest, or the one that Store.Durable names. rmu is
+// readRemoved reads the file, or makes it. If a slot is damaged, ids far above all that can have been used are next: that
+// wastes some of four billion, while a repeated id would make the index take one log for another.
+func (s *Store) readRemoved() error {
+	name := filepath.Join(s.dir, removedName)
+	b, err := vfs.ReadFile(s.fs, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if s.o.ReadOnly {
+			return nil
+		}
+		if err := s.makeRemoved(); err != nil && !errors.Is(noSpace(err), ErrNoSpace) {
+			return err
+		} // on a full disk it is made before the first removal
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.hasRemoved = true
+	var damage error
+	for slot := range 2 {
+		at := min(slot*removedSlot, len(b))
+		r, err := decodeRemoved(b[at:min(at+removedSize, len(b))])
+		if errors.Is(err, ErrVersion) {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err != nil {
+			damage = err
+		} else if r.seq >= s.removed.seq {
+			s.removed = r
+		}
+	}
+	if damage == nil {
+		return nil
+	}
+	highest := max(s.removed.highest, s.o.MinLog, s.o.Durable.Log)
+	names, err := s.fs.List(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if id, ok := parseName(name, logSuffix); ok {
+			highest = max(highest, id)
+		}
+	}
+	s.removed.highest = highest + 1<<16
+	s.o.Logger.Warn("the record of removed entry logs is damaged; ids are skipped", "file", name, "next", s.removed.highest+1, "err", damage)
+	return nil
+}
+
+// makeRemoved writes the file whole.
+func (s *Store) makeRemoved() error {
+	b := make([]byte, 2*removedSlot)
+	copy(b, s.removed.encode())
+	copy(b[removedSlot:], s.removed.encode())
+	if err := vfs.WriteFileAtomic(s.fs, filepath.Join(s.dir, removedName), b); err != nil {
+		return err
+	}
+	s.hasRemoved = true
+	return nil
+}
+
+// rememberRemoval updates the file if the log about to be deleted is the newest, or the one that Store.Durable names. rmu is
 // held.
-func (s *Store) rememberRemoval(l *logFile) error {
+func (s *Store) rememberRemoval(l *logFile) (err error) {
 	s.mu.Lock()
 	newest := true
 	for id := range s.logs {
 		newest = newest && id <= l.meta.id
 	}
 	durable := l.meta.id >= s.durable.Log && !l.info.Compaction
-	if !newest && !durable {
-		s.mu.Unlock()
+	r := s.removed
+	if newest || durable {
+		r.highest = s.nextID - 1
+		if durable {
+			r.durable = max(r.durable, l.meta.id)
+		}
+		r.seq++
+	}
+	same := r.highest == s.removed.highest && r.durable == s.removed.durable
+	s.mu.Unlock()
+	if same || !newest && !durable {
 		return nil
 	}
-	if durable {
-		s.removed.durable = max(s.removed.durable, l.meta.id)
+	if !s.hasRemoved {
+		if err := s.makeRemoved(); err != nil {
+			return noSpace(err)
+		}
 	}
-	s.removed.highest = s.nextID - 1
-	r := s.removed
+	f, err := s.fs.Open(filepath.Join(s.dir, removedName), vfs.Mode{Write: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.WriteAt(r.encode(), int64(r.seq%2)*removedSlot); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.removed = r
 	s.mu.Unlock()
-	return vfs.WriteFileAtomic(s.fs, filepath.Join(s.dir, removedName), r.encode())
+	return nil
 }

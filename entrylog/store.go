@@ -27,7 +27,8 @@ type Store struct {
 	w   *logWriter // the log being written, or nil
 	cur *logFile   // its place in logs
 
-	rmu sync.Mutex // serialises deleting files and writing removedName; taken before mu
+	rmu        sync.Mutex // serialises deleting files and writing removedName; taken before mu
+	hasRemoved bool       // removedName exists; guarded by rmu
 
 	mu        sync.Mutex // guards everything below, and the fields of every logFile that are not constant
 	logs      map[LogID]*logFile
@@ -36,7 +37,7 @@ type Store struct {
 	prevLog   LogID // the newest log that is not a compaction's, and how far it is known to be synced: see meta
 	prevEnd   int64
 	durable   Position
-	removed   removed
+	removed   removed // written under rmu
 	sealQueue []*logWriter
 	sealing   bool // a goroutine works on sealQueue
 	free      []*bufferPair

@@ -1,6 +1,10 @@
 package storage
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/binderylog/bindery/entrylog"
+)
 
 // DiskLimits say when a directory counts as full, as shares of its file system that are used.
 type DiskLimits struct {
@@ -108,4 +112,76 @@ func (l DiskLimits) ReadOnly(dirs []DirStatus) (bool, string) {
 		return true, "all ledger directories are full"
 	}
 	return false, ""
+}
+
+// CheckDisks measures every directory, moves its state, refills the ballast where there is room for it, and reports. The
+// bookie calls it every few seconds.
+func (s *Storage) CheckDisks() DiskReport {
+	var r DiskReport
+	for _, d := range s.dirs {
+		st := d.checkDisk()
+		r.Dirs = append(r.Dirs, st)
+		r.RecoveryRoom = r.RecoveryRoom || st.State != DiskFailed && st.Free > 0
+	}
+	r.ReadOnly, r.Reason = s.o.Disk.ReadOnly(r.Dirs)
+	if !r.ReadOnly && s.degraded.Load() {
+		r.ReadOnly, r.Reason = true, "data was lost and has not been repaired"
+	}
+	return r
+}
+
+func (d *dir) checkDisk() DirStatus {
+	st := DirStatus{Path: d.path, ID: d.id}
+	if err := d.failure(); err != nil {
+		st.State, st.Err = DiskFailed, err
+		return st
+	}
+	u, err := d.s.fs.Usage(d.cur)
+	if err != nil || u.Total <= 0 {
+		st.State, st.Err = d.diskState(), err
+		return st
+	}
+	// The ballast is space that is free for those who may use it.
+	ballast, err := entrylog.ReserveSize(d.s.fs, d.cur)
+	if err != nil {
+		st.Err = err
+	}
+	st.Used = 1 - float64(u.Available)/float64(u.Total)
+	st.Free = u.Available
+	next := d.s.o.Disk.Next(d.diskState(), st.Used)
+	if d.noSpace.Swap(false) && next < DiskFull {
+		// A write met a full disk since the last look: it is full until there is room for the ballast again.
+		next = DiskFull
+	}
+	if want := d.s.o.ReserveBytes; ballast < want && u.Available > 2*(want-ballast) {
+		if err := entrylog.Reserve(d.s.fs, d.cur, want); err != nil && st.Err == nil {
+			st.Err = err
+		}
+	}
+	if prev := d.setDiskState(next); prev != next {
+		d.s.log.Warn("ledger directory changed its state", "dir", d.path, "from", prev.String(), "to", next.String(), "used", st.Used)
+		d.poke() // a flush may have waited for space
+	}
+	st.State = next
+	return st
+}
+
+func (d *dir) diskState() DiskState {
+	if d.failed.Load() {
+		return DiskFailed
+	}
+	return DiskState(d.disk.Load())
+}
+
+func (d *dir) setDiskState(next DiskState) (prev DiskState) {
+	d.diskFull.Store(next == DiskFull)
+	return DiskState(d.disk.Swap(uint32(next)))
+}
+
+// markFull notes that a write found the disk full.
+func (d *dir) markFull() {
+	d.noSpace.Store(true)
+	if prev := d.setDiskState(DiskFull); prev != DiskFull {
+		d.s.log.Error("a ledger directory is full; what it could not flush stays in memory and in the journal", "dir", d.path)
+	}
 }

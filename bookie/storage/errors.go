@@ -25,4 +25,7 @@ var (
 	ErrClosed = errors.New("storage is closed")
 	// ErrChanged is returned by a local delete that found the ledger changed since it was judged. Judge it again.
 	ErrChanged = errors.New("ledger changed since it was judged")
+	// ErrTombstonesFull is returned by a local delete when the list of deleted ledgers has reached its bound. Move the
+	// bookie's data to a new one; nothing is lost.
+	ErrTombstonesFull = errors.New("too many deleted ledgers are remembered")
 )

@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/binderylog/bindery/bookie/index"
 	"github.com/binderylog/bindery/entrylog"
+	"github.com/binderylog/bindery/internal/intent"
 )
 
 // Sizes that are part of the design.
@@ -52,8 +54,13 @@ type Options struct {
 	IdleLedgersMax int
 	// DamagedMax bounds the durable list of damaged entries. Default 65,536; what does not fit is counted.
 	DamagedMax int
+	// OpenIndex opens a directory's index. Default index.OpenBolt, on the operating system's files.
+	OpenIndex func(path string, o index.Options) (index.Index, error)
+	// OpenIntents opens a directory's log of collection steps. Default intent.Open, on the operating system's files.
+	OpenIntents func(dir string, o intent.Options) (intent.Log, error)
 	// OnCheckpoint is called with the usable mark (one position per journal, as Options.Journals orders them) after it
-	// advanced and is durable. The journals may drop what lies before it. It runs on a flusher's goroutine.
+	// advanced and is durable. The journals may drop what lies before it. It runs on a flusher's goroutine, one call at a time; other
+	// flushers wait for it at their end.
 	OnCheckpoint func(mark []uint64)
 	// OnDirFailed is called once for each directory that fails. It must not block.
 	OnDirFailed func(dir string, err error)
@@ -83,6 +90,12 @@ func (o *Options) EnsureDefaults() {
 		o.ReserveBytes = 2 * o.Log.LogSize
 	}
 	o.Disk.EnsureDefaults()
+	if o.OpenIndex == nil {
+		o.OpenIndex = index.OpenBolt
+	}
+	if o.OpenIntents == nil {
+		o.OpenIntents = intent.Open
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}

@@ -1,0 +1,355 @@
+package storage
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"github.com/binderylog/bindery/entrylog"
+	"github.com/binderylog/bindery/internal/corrupt"
+	"github.com/binderylog/bindery/internal/invariant"
+)
+
+// Local deletion of ledgers.
+//
+// A deletion must survive everything: entries that lie in logs until those are collected, in the journal until it is
+// trimmed, in an index that is rebuilt from logs. And a deleted ledger may come back, by a recovery add or a fence, or
+// because its id is used again. So a deletion runs like this, one batch of a directory at a time:
+//
+//  1. an intent is written;
+//  2. no flush being under way, each ledger's lock is taken, its generation tested (decision 40), its replica becomes a
+//     tombstone and its entries are cut out of the write caches;
+//  3. a checkpoint makes the tombstones durable as ledger states: from here on the ledgers are deleted, whatever crashes;
+//  4. the index forgets them;
+//  5. the file of deleted ledgers takes them in, and the intent is done.
+//
+// A ledger that comes back begins another life: it gets a birth number higher than any before; its floor is the highest
+// log id that exists, and its entries go to higher logs; its state remembers where the journals were. Whatever lies in a
+// log up to the floor, or in a journal before that position, is of an earlier life and does not exist.
+// The file of deleted ledgers carries the highest birth number given out when it was written; a ledger in it is dead unless
+// its state has a higher one. Hence a ledger that came back is taken out of the file before that number is raised.
+
+// newBirth gives out a birth number for a ledger that comes back.
+func (d *dir) newBirth(id int64) uint32 {
+	d.rebornMu.Lock()
+	defer d.rebornMu.Unlock()
+	d.births++
+	if d.tombs.Load().set.contains(id) {
+		d.reborn = append(d.reborn, id)
+	}
+	return d.births
+}
+
+// noteBirth learns of a life that replay or a look-up met.
+func (d *dir) noteBirth(id int64, birth uint32) {
+	d.rebornMu.Lock()
+	defer d.rebornMu.Unlock()
+	d.births = max(d.births, birth)
+	if t := d.tombs.Load(); birth > t.births && t.set.contains(id) && !slices.Contains(d.reborn, id) {
+		d.reborn = append(d.reborn, id)
+	}
+}
+
+func (d *dir) birthsNow() uint32 {
+	d.rebornMu.Lock()
+	defer d.rebornMu.Unlock()
+	return d.births
+}
+
+// bornNow returns where the journals are: what is appended from now on lies there or behind. During replay it returns
+// nothing, and replay sets it from what the journal says.
+func (s *Storage) bornNow() []bornMark {
+	mark := s.takeMark()
+	born := make([]bornMark, 0, len(mark))
+	for i, pos := range mark {
+		born = append(born, bornMark{journalHash(s.o.Journals[i]), pos})
+	}
+	return born
+}
+
+func journalHash(id string) uint32 { return crc32.Checksum([]byte(id), castagnoli) }
+
+// replaceTombstones writes the file of deleted ledgers with the given ledgers added and those taken out that came back.
+func (d *dir) replaceTombstones(add []int64) error {
+	d.tombMu.Lock()
+	defer d.tombMu.Unlock()
+	d.rebornMu.Lock()
+	births, back := d.births, d.reborn
+	d.reborn = nil
+	d.rebornMu.Unlock()
+	slices.Sort(back)
+	back = slices.Compact(back)
+	add = slices.DeleteFunc(slices.Clone(add), func(id int64) bool {
+		_, found := slices.BinarySearch(back, id)
+		return found
+	})
+	slices.Sort(add)
+	t := &tombs{set: d.tombs.Load().set.remove(back).add(slices.Compact(add)), births: births}
+	write := func() error { return writeTombstones(d.s.fs, d.cur, t.set, t.births) }
+	err := write()
+	if isNoSpace(err) {
+		if n, rerr := entrylog.ReleaseReserve(d.s.fs, d.cur); rerr == nil && n > 0 {
+			err = write()
+		}
+	}
+	if err != nil {
+		d.rebornMu.Lock()
+		d.reborn = append(d.reborn, back...)
+		d.rebornMu.Unlock()
+		return fmt.Errorf("write deleted ledgers: %w", err)
+	}
+	d.tombs.Store(t)
+	invariant.CrashPoint("storage.tombstones.written")
+	return nil
+}
+
+// forgetTombstones takes ledgers that came back out of the file of deleted ones, if there are any.
+func (d *dir) forgetTombstones() error {
+	d.rebornMu.Lock()
+	n := len(d.reborn)
+	d.rebornMu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	return d.replaceTombstones(nil)
+}
+
+// Delete deletes ledgers locally, each only if its generation is still the one given (nothing came since the caller
+// looked), and returns how many it deleted. It is for the garbage collector, which has the proofs.
+func (s *Storage) Delete(ctx context.Context, ids []int64, generations []uint32) (deleted int, err error) {
+	if len(ids) != len(generations) {
+		return 0, fmt.Errorf("%d ledgers with %d generations", len(ids), len(generations))
+	}
+	batches := make([]deletion, len(s.dirs))
+	for i, id := range ids {
+		l, lerr := s.Ledger(id, false)
+		if lerr != nil {
+			if !errors.Is(lerr, ErrNoLedger) {
+				err = errors.Join(err, lerr)
+			}
+			continue
+		}
+		b := &batches[l.d.index]
+		b.ledgers = append(b.ledgers, l) // pinned until the batch is done
+		b.generations = append(b.generations, generations[i])
+	}
+	for i := range batches {
+		b := &batches[i]
+		for len(b.ledgers) > 0 {
+			n := min(len(b.ledgers), deleteBatchMax)
+			if ctx.Err() == nil && !s.dirs[i].failed.Load() {
+				done, derr := s.dirs[i].delete(ctx, b.ledgers[:n], b.generations[:n])
+				deleted += done
+				err = errors.Join(err, derr)
+			}
+			for _, l := range b.ledgers[:n] {
+				l.Release()
+			}
+			b.ledgers, b.generations = b.ledgers[n:], b.generations[n:]
+		}
+	}
+	return deleted, errors.Join(err, ctx.Err())
+}
+
+type deletion struct {
+	ledgers     []*Ledger
+	generations []uint32
+}
+
+// deleteBatchMax bounds an intent record.
+const deleteBatchMax = 16 << 10
+
+// delete runs one batch. indexMu keeps the index keeper and compactions away until the directory agrees with itself again.
+func (d *dir) delete(ctx context.Context, ledgers []*Ledger, generations []uint32) (int, error) {
+	if d.tombs.Load().set.size > tombstonesMax {
+		return 0, fmt.Errorf("%s: %w", d.path, ErrTombstonesFull)
+	}
+	d.indexMu.Lock()
+	defer d.indexMu.Unlock()
+	ids := make([]int64, len(ledgers))
+	for i, l := range ledgers {
+		ids[i] = l.id
+	}
+	intent, err := d.intents.Append(ctx, encodeDeleteIntent(ids))
+	if err != nil {
+		return 0, fmt.Errorf("delete ledgers: %w", err)
+	}
+	invariant.CrashPoint("gc.delete.intent")
+	gone := d.bury(ledgers, generations)
+	invariant.CrashPoint("gc.delete.buried")
+	// Not ctx: once buried, the ledgers are deleted here, and the rest is only tidying.
+	if err := d.request().wait(context.WithoutCancel(ctx)); err != nil {
+		return 0, fmt.Errorf("delete ledgers: %w", err)
+	}
+	invariant.CrashPoint("gc.delete.checkpointed")
+	if err := d.finishDelete(gone); err != nil {
+		return 0, err
+	}
+	d.deleted.Add(uint64(len(gone)))
+	if err := d.intents.Done(context.WithoutCancel(ctx), intent); err != nil {
+		return len(gone), fmt.Errorf("delete ledgers: %w", err)
+	}
+	invariant.CrashPoint("gc.delete.done")
+	return len(gone), nil
+}
+
+// bury turns ledgers whose generation is still the given one into tombstones.
+func (d *dir) bury(ledgers []*Ledger, generations []uint32) []int64 {
+	// No flush is under way and no compaction log is begun: what exists of the ledgers in logs is in logs known now.
+	d.flushMu.Lock()
+	defer d.flushMu.Unlock()
+	d.createMu.Lock()
+	defer d.createMu.Unlock()
+	d.holdLogs()
+	var gone []int64
+	for i, l := range ledgers {
+		l.mu.Lock()
+		if !l.Replica.Tombstone && l.elsewhere == 0 && l.Replica.Delete(generations[i]) {
+			l.in = [2]cacheRef{} // a flush finds nothing of it
+			l.tombstone = true
+			l.StateChanged() // wakes its watches
+			gone = append(gone, l.id)
+		}
+		l.mu.Unlock()
+	}
+	return gone
+}
+
+// finishDelete does what follows the checkpoint; after a crash it is done again.
+func (d *dir) finishDelete(ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	d.gen.Add(1)
+	err := d.ix.DeleteLedgers(ids)
+	if isNoSpace(err) {
+		if n, rerr := entrylog.ReleaseReserve(d.s.fs, d.cur); rerr == nil && n > 0 {
+			err = d.ix.DeleteLedgers(ids)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("delete ledgers from the index: %w", err)
+	}
+	invariant.CrashPoint("gc.delete.index")
+	return d.replaceTombstones(ids)
+}
+
+// Intents. The first byte is the kind.
+const (
+	intentDelete  = 1 // ids, as deltas in varints
+	intentCompact = 2 // output log, then source logs
+)
+
+func encodeDeleteIntent(ids []int64) []byte {
+	sorted := slices.Sorted(slices.Values(ids))
+	b := append(make([]byte, 0, 1+3*len(ids)), intentDelete)
+	b = binary.AppendUvarint(b, uint64(len(sorted)))
+	prev := int64(0)
+	for _, id := range sorted {
+		b = binary.AppendUvarint(b, uint64(id-prev))
+		prev = id
+	}
+	return b
+}
+
+func encodeCompactIntent(output entrylog.LogID, sources []entrylog.LogID) []byte {
+	b := binary.AppendUvarint([]byte{intentCompact}, uint64(output))
+	b = binary.AppendUvarint(b, uint64(len(sources)))
+	for _, id := range sources {
+		b = binary.AppendUvarint(b, uint64(id))
+	}
+	return b
+}
+
+// intentRecord is a decoded intent.
+type intentRecord struct {
+	kind    byte
+	ledgers []int64
+	output  entrylog.LogID
+	sources []entrylog.LogID
+}
+
+func decodeIntent(b []byte) (r intentRecord, err error) {
+	if len(b) == 0 {
+		return r, errors.New("intent is empty")
+	}
+	r.kind = b[0]
+	p := parser{b: b[1:]}
+	switch r.kind {
+	case intentDelete:
+		id := uint64(0)
+		for range p.uvarint(deleteBatchMax) {
+			delta := p.uvarint(1<<63 - 1)
+			if id+delta > 1<<63-1 {
+				p.fail("ledger id overflows")
+			}
+			if p.err != nil {
+				break
+			}
+			id += delta
+			r.ledgers = append(r.ledgers, int64(id))
+		}
+	case intentCompact:
+		r.output = entrylog.LogID(p.uvarint(1<<32 - 1))
+		for range p.uvarint(compactSourcesMax) {
+			if p.err != nil {
+				break
+			}
+			r.sources = append(r.sources, entrylog.LogID(p.uvarint(1<<32-1)))
+		}
+	default:
+		return r, fmt.Errorf("intent of unknown kind %d", r.kind)
+	}
+	if p.err == nil && len(p.b) != 0 {
+		p.fail("bytes follow the intent")
+	}
+	return r, p.err
+}
+
+// finishIntents finishes, or gives up, what a crash interrupted. It runs in Open, before replay.
+func (d *dir) finishIntents() error {
+	for _, rec := range d.intents.Pending() {
+		r, err := decodeIntent(rec.Data)
+		switch {
+		case err != nil:
+			d.s.log.Warn("an intent of the garbage collector can not be read and is dropped", "dir", d.path, "err", err)
+		case r.kind == intentDelete:
+			err = d.finishDeleteIntent(&r)
+		case r.kind == intentCompact:
+			if _, lerr := d.log.Log(r.output); lerr == nil {
+				// The copies are whole. The index keeper puts them in the place of the sources', and removes those.
+				d.compactions[r.output] = &compaction{intent: rec.ID, output: r.output, sources: r.sources}
+				for _, id := range r.sources {
+					d.obsolete[id] = true
+				}
+				continue
+			}
+		}
+		if err != nil && !corrupt.Is(err) && r.kind == intentDelete {
+			return err
+		}
+		if err := d.intents.Done(context.Background(), rec.ID); err != nil {
+			return fmt.Errorf("finish intent: %w", err)
+		}
+	}
+	return nil
+}
+
+// finishDeleteIntent finishes the deletion of those ledgers whose tombstone became durable. Those that came back
+// meanwhile keep an earlier life's entries in the index, which their floor hides.
+func (d *dir) finishDeleteIntent(r *intentRecord) error {
+	var gone []int64
+	for _, id := range r.ledgers {
+		st, found, _, err := d.lookupState(id)
+		if err != nil {
+			return fmt.Errorf("finish the deletion of ledger %d: %w", id, err)
+		}
+		if found && st.replica.Tombstone {
+			gone = append(gone, id)
+		}
+	}
+	return d.finishDelete(gone)
+}

@@ -1,0 +1,405 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/binderylog/bindery/bookie/index"
+	"github.com/binderylog/bindery/entrylog"
+	"github.com/binderylog/bindery/internal/corrupt"
+	"github.com/binderylog/bindery/internal/invariant"
+	"github.com/binderylog/bindery/internal/vfs"
+)
+
+// isNoSpace reports whether err says that a disk is full.
+func isNoSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, entrylog.ErrNoSpace)
+}
+
+// keeperRetry is how long the index keeper waits before it tries a log again.
+const keeperRetry = 5 * time.Second
+
+// keeper puts sealed logs into the index, in the order of their content, off the checkpoint path (decision 10).
+func (d *dir) keeper() {
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("bindery", "index-keeper", "dir", d.path)))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-d.s.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-d.s.stop:
+			return
+		case <-d.keeperWake:
+		case <-timer.C:
+		}
+		if d.failed.Load() {
+			return
+		}
+		if err := d.ingestFinal(ctx); err != nil && ctx.Err() == nil {
+			d.ingestFailures.Add(1)
+			d.s.log.Warn("an entry log could not be put into the index; it is tried again", "dir", d.path, "err", err)
+			if errors.Is(err, index.ErrFailed) {
+				d.fail(err)
+				return
+			}
+			timer.Reset(keeperRetry)
+		}
+	}
+}
+
+// sealed is called by the entry logs when a log's content is final.
+func (d *dir) sealed(info entrylog.LogInfo) {
+	d.addFinal(info)
+	select {
+	case d.keeperWake <- struct{}{}:
+	default:
+	}
+}
+
+func (d *dir) addFinal(info entrylog.LogInfo) {
+	d.finalMu.Lock()
+	d.final = append(d.final, info)
+	slices.SortFunc(d.final, func(a, b entrylog.LogInfo) int { return int(int64(a.ID) - int64(b.ID)) })
+	d.finalMu.Unlock()
+}
+
+func (d *dir) nextFinal() (entrylog.LogInfo, bool) {
+	d.finalMu.Lock()
+	defer d.finalMu.Unlock()
+	if len(d.final) == 0 {
+		return entrylog.LogInfo{}, false
+	}
+	return d.final[0], true
+}
+
+func (d *dir) doneFinal(id entrylog.LogID) {
+	d.finalMu.Lock()
+	d.final = slices.DeleteFunc(d.final, func(i entrylog.LogInfo) bool { return i.ID == id })
+	d.finalMu.Unlock()
+}
+
+// ingestFinal ingests every log that waits, and finishes compactions whose output is in the index.
+func (d *dir) ingestFinal(ctx context.Context) error {
+	for {
+		info, ok := d.nextFinal()
+		if !ok {
+			break
+		}
+		if err := d.ingest(ctx, info); err != nil {
+			return fmt.Errorf("ingest entry log %s: %w", info.ID, err)
+		}
+		d.doneFinal(info.ID)
+	}
+	for _, c := range d.readyCompactions() {
+		if err := d.finishCompaction(ctx, c); err != nil {
+			return fmt.Errorf("finish compaction into log %s: %w", c.output, err)
+		}
+	}
+	return nil
+}
+
+// ingest puts a log's runs and states into the index, and takes its pages from the overlay. Entries and states of ledgers
+// that were deleted meanwhile are left out.
+func (d *dir) ingest(ctx context.Context, info entrylog.LogInfo) error {
+	d.indexMu.Lock()
+	defer d.indexMu.Unlock()
+	var runs iter.Seq2[entrylog.Run, error]
+	var states []entrylog.LedgerState
+	f := ingestFilter{d: d, log: info.ID}
+	if p := d.ov.merged(info.ID); p != nil {
+		runs = f.runs(func(yield func(entrylog.Run, error) bool) {
+			for r := range p.runs() {
+				if !yield(r, nil) {
+					return
+				}
+			}
+		})
+		for i, id := range p.stateIDs {
+			states = append(states, entrylog.LedgerState{Ledger: id, Data: p.stateAt(i)})
+		}
+	} else {
+		footer, err := d.log.Footer(info.ID)
+		if errors.Is(err, entrylog.ErrNoLog) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		runs, states = f.runs(footer.Runs()), footer.States
+	}
+	states, err := f.states(states)
+	if err != nil {
+		return err
+	}
+	put := func() error { return d.ix.Ingest(ctx, info, runs, states) }
+	if err = put(); isNoSpace(err) {
+		if n, rerr := entrylog.ReleaseReserve(d.s.fs, d.cur); rerr == nil && n > 0 {
+			d.s.log.Warn("a full disk: the reserve is used for the index", "dir", d.path, "bytes", n)
+			err = put()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	invariant.CrashPoint("storage.ingest.done")
+	d.ingested.Add(1)
+	d.overlayMu.Lock()
+	d.ov.drop(info.ID)
+	d.overlayMu.Unlock()
+	d.gen.Add(1)
+	return nil
+}
+
+// ingestFilter leaves out what belongs to deleted ledgers, as far as that is durable.
+type ingestFilter struct {
+	d      *dir
+	log    entrylog.LogID
+	ledger int64
+	known  bool // verdict is ledger's
+	dead   bool
+}
+
+// isDead reports whether the log holds nothing alive of a ledger.
+func (f *ingestFilter) isDead(ledger int64) (bool, error) {
+	if f.known && f.ledger == ledger {
+		return f.dead, nil
+	}
+	st, found, _, err := f.d.lookupState(ledger)
+	if err != nil {
+		return false, err
+	}
+	f.ledger, f.known = ledger, true
+	f.dead = found && (st.replica.Tombstone || f.log <= st.floor)
+	return f.dead, nil
+}
+
+func (f *ingestFilter) runs(all iter.Seq2[entrylog.Run, error]) iter.Seq2[entrylog.Run, error] {
+	return func(yield func(entrylog.Run, error) bool) {
+		for r, err := range all {
+			dead := false
+			if err == nil {
+				dead, err = f.isDead(r.Ledger)
+			}
+			if err != nil {
+				yield(entrylog.Run{}, err)
+				return
+			}
+			if !dead && !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// states leaves out the states of ledgers that the file of deleted ledgers names; a tombstone that it does not name yet
+// stays, since it is all that says that the ledger is deleted.
+func (f *ingestFilter) states(all []entrylog.LedgerState) ([]entrylog.LedgerState, error) {
+	t := f.d.tombs.Load()
+	var kept []entrylog.LedgerState
+	for _, s := range all {
+		st, err := parseState(s.Ledger, s.Data)
+		if errors.Is(err, errStateVersion) {
+			return nil, err
+		}
+		if err == nil && t.dead(s.Ledger, st.birth) {
+			continue
+		}
+		kept = append(kept, s) // damaged ones too: a look-up reports them
+	}
+	return kept, nil
+}
+
+// Names in a ledger directory's `current` that this package owns beside the marks and the tombstones.
+const (
+	intentsName = "intents"
+	rebuildName = "index.rebuild" // present: the index is rebuilt at the next start
+	metaDir     = "storage.dir"   // in the index: id of the directory it belongs to
+)
+
+// openIndex opens the directory's index. One that is missing, damaged or marked for it is rebuilt, after the entry logs
+// are open: fresh is true.
+func (d *dir) openIndex() (fresh bool, err error) {
+	if err := vfs.MkdirAllSync(d.s.fs, filepath.Dir(d.indexPath)); err != nil {
+		return false, err
+	}
+	_, err = d.s.fs.Stat(filepath.Join(d.cur, rebuildName))
+	if err == nil {
+		d.s.log.Warn("the index is rebuilt from the entry logs: it was found damaged", "dir", d.path)
+		if err := d.setIndexAside(); err != nil {
+			return false, err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	o := index.Options{Logger: d.s.log}
+	d.ix, err = d.s.o.OpenIndex(d.indexPath, o)
+	if corrupt.Is(err) || errors.Is(err, index.ErrFailed) {
+		d.s.log.Error("the index can not be opened; it is set aside and rebuilt from the entry logs", "dir", d.path, "err", err)
+		if err := d.setIndexAside(); err != nil {
+			return false, err
+		}
+		d.ix, err = d.s.o.OpenIndex(d.indexPath, o)
+	}
+	if err != nil {
+		return false, fmt.Errorf("open index: %w", err)
+	}
+	id, ok, err := d.ix.Meta(metaDir)
+	if err != nil {
+		return false, fmt.Errorf("open index: %w", err)
+	}
+	if !ok {
+		logs, err := d.ix.Logs()
+		if err != nil {
+			return false, fmt.Errorf("open index: %w", err)
+		}
+		if len(logs) > 0 { // a rebuild that a crash cut short
+			if err := d.ix.Close(); err != nil {
+				return false, err
+			}
+			if err := d.setIndexAside(); err != nil {
+				return false, err
+			}
+			if d.ix, err = d.s.o.OpenIndex(d.indexPath, o); err != nil {
+				return false, fmt.Errorf("open index: %w", err)
+			}
+		}
+		return true, nil
+	}
+	switch owner := string(id); {
+	case d.id == 0:
+		if _, err := fmt.Sscanf(owner, "%016x", &d.id); err != nil || d.id == 0 {
+			return false, corrupt.Errorf(d.indexPath, 0, "directory id", "%q is none", owner)
+		}
+	case owner != formatDirID(d.id):
+		return false, fmt.Errorf("index %s belongs to the ledger directory with id %s, not to %s: check the order of the index directories", d.indexPath, owner, formatDirID(d.id))
+	}
+	suspect, ok, err := d.ix.Meta(index.MetaSuspect)
+	if err != nil {
+		return false, fmt.Errorf("open index: %w", err)
+	}
+	d.suspect = ok && len(suspect) > 0
+	return false, nil
+}
+
+func formatDirID(id uint64) string { return fmt.Sprintf("%016x", id) }
+
+// setIndexAside renames the files of the index, so that an operator can look at them.
+func (d *dir) setIndexAside() error {
+	dir := filepath.Dir(d.indexPath)
+	names, err := d.s.fs.List(dir)
+	if err != nil {
+		return err
+	}
+	base := filepath.Base(d.indexPath)
+	const mark = ".damaged"
+	for _, name := range names {
+		if !strings.HasPrefix(name, base) || strings.HasSuffix(name, mark) {
+			continue
+		}
+		if err := d.s.fs.Rename(filepath.Join(dir, name), filepath.Join(dir, name+mark)); err != nil {
+			return fmt.Errorf("set the index aside: %w", err)
+		}
+	}
+	return d.s.fs.SyncDir(dir)
+}
+
+// rebuildIndex fills a fresh index from the entry logs (decisions 10 to 12), leaving out deleted ledgers.
+func (d *dir) rebuildIndex() error {
+	if len(d.log.Logs()) > 0 {
+		start := time.Now()
+		report, err := index.Rebuild(context.Background(), d.log, d.ix, nil)
+		if err != nil {
+			return fmt.Errorf("rebuild index: %w", err)
+		}
+		d.s.log.Info("index rebuilt", "dir", d.path, "logs", report.Logs, "ledgers", report.Ledgers, "entries", report.Entries, "took", time.Since(start))
+		if len(report.Damage) > 0 {
+			d.suspect = true
+			for i := range report.Damage {
+				d.noteLost(fmt.Errorf("index rebuild: log %s: %w", report.Damage[i].Log, report.Damage[i].Err))
+			}
+		}
+		if err := d.dropDead(); err != nil {
+			return err
+		}
+	}
+	if err := d.ix.PutMeta(index.MetaValue{Key: metaDir, Value: []byte(formatDirID(d.id))}); err != nil {
+		return fmt.Errorf("rebuild index: %w", err)
+	}
+	err := d.s.fs.Remove(filepath.Join(d.cur, rebuildName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// dropDead removes from a rebuilt index what the logs still hold of deleted ledgers.
+func (d *dir) dropDead() error {
+	t := d.tombs.Load()
+	for after := int64(-1); ; {
+		ids, err := d.ix.Ledgers(after, 4096)
+		if err != nil {
+			return fmt.Errorf("rebuild index: %w", err)
+		}
+		if len(ids) == 0 {
+			return nil
+		}
+		after = ids[len(ids)-1]
+		var dead []int64
+		for _, id := range ids {
+			if !t.set.contains(id) {
+				continue
+			}
+			st, _, _, err := d.lookupState(id)
+			if err != nil {
+				return fmt.Errorf("rebuild index: %w", err)
+			}
+			if st.replica.Tombstone {
+				dead = append(dead, id)
+			}
+		}
+		if len(dead) > 0 {
+			if err := d.ix.DeleteLedgers(dead); err != nil {
+				return fmt.Errorf("rebuild index: %w", err)
+			}
+		}
+	}
+}
+
+// wantRebuild notes durably that the index is damaged: it is rebuilt at the next start.
+func (d *dir) wantRebuild(err error) {
+	if d.rebuildNoted.Swap(true) {
+		return
+	}
+	d.s.log.Error("the index is damaged; reads of what it can not find fail until it is rebuilt, at the next start", "dir", d.path, "err", err)
+	d.s.goBackground(func() {
+		if err := vfs.WriteFileAtomic(d.s.fs, filepath.Join(d.cur, rebuildName), []byte(err.Error()+"\n")); err != nil {
+			d.s.log.Warn("the wish to rebuild the index could not be noted", "dir", d.path, "err", err)
+		}
+	})
+}
+
+// clearSuspect forgets that a rebuilt index does not prove everything. markMu is held.
+func (d *dir) clearSuspect() error {
+	if err := d.ix.PutMeta(index.MetaValue{Key: index.MetaSuspect}); err != nil {
+		return err
+	}
+	d.suspect = false
+	return nil
+}

@@ -1,0 +1,173 @@
+package storage
+
+import (
+	"context"
+	"runtime/pprof"
+	"sync"
+
+	"github.com/binderylog/bindery/entrylog"
+)
+
+// readAhead grows what is read at once while a ledger is read in order of entries, and reads the next piece before it is
+// asked for. A stream that jumps starts small again.
+type readAhead struct {
+	c       *readCache
+	jobs    chan aheadJob
+	stop    chan struct{}
+	wg      sync.WaitGroup
+	streams [streamShards]streamShard
+	buffers sync.Pool
+}
+
+const (
+	aheadWorkers = 2
+	aheadQueue   = 16
+	aheadMin     = 16 << 10 // what a first, perhaps random, read takes at once
+	aheadMax     = 1 << 20
+	streamShards = 8
+	streamSlots  = 64
+)
+
+type aheadJob struct {
+	d      *dir
+	ledger int64
+	log    entrylog.LogID
+	off    int64
+	window int
+}
+
+type streamShard struct {
+	mu    sync.Mutex
+	slots [streamSlots]stream
+}
+
+// stream is what is known of one ledger's reader.
+type stream struct {
+	ledger int64
+	entry  int64 // asked for last
+	window int   // bytes to read at once, 0: unused slot
+	log    entrylog.LogID
+	next   int64 // end of what was read or asked for ahead
+	queued bool  // a job is under way
+}
+
+// follows reports whether a read of an entry goes on with the stream. Readers keep several requests in flight, and of a
+// striped ledger a bookie has only some of the entries.
+func (st *stream) follows(ledger, entry int64) bool {
+	return st.window != 0 && st.ledger == ledger && entry > st.entry-64 && entry <= st.entry+64
+}
+
+func (a *readAhead) start(c *readCache) {
+	a.c, a.jobs, a.stop = c, make(chan aheadJob, aheadQueue), make(chan struct{})
+	a.buffers.New = func() any { return new([]byte) }
+	for range aheadWorkers {
+		a.wg.Go(a.worker)
+	}
+}
+
+func (a *readAhead) close() {
+	close(a.stop)
+	a.wg.Wait()
+}
+
+func (a *readAhead) slot(ledger int64) (*streamShard, *stream) {
+	h := cacheHash(ledger, 0)
+	sh := &a.streams[h%streamShards]
+	return sh, &sh.slots[h/streamShards%streamSlots]
+}
+
+// miss returns how many bytes to read for an entry that is not cached.
+func (a *readAhead) miss(ledger, entry int64, loc entrylog.Location) int {
+	sh, st := a.slot(ledger)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if st.follows(ledger, entry) {
+		st.window = min(2*st.window, aheadMax)
+	} else {
+		*st = stream{ledger: ledger, window: aheadMin}
+	}
+	st.entry = entry
+	return max(st.window, entrylog.RecordHeaderSize+int(loc.Size))
+}
+
+// read notes that an entry was served from the cache, and that its reader passed a trigger, if it did.
+func (a *readAhead) read(d *dir, ledger, entry int64, b *block) {
+	if !b.trigger.Load() || !b.trigger.CompareAndSwap(true, false) {
+		sh, st := a.slot(ledger)
+		sh.mu.Lock()
+		if st.follows(ledger, entry) {
+			st.entry = max(st.entry, entry)
+		}
+		sh.mu.Unlock()
+		return
+	}
+	sh, st := a.slot(ledger)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if st.window == 0 || st.ledger != ledger || st.queued {
+		return
+	}
+	st.entry = entry
+	st.window = min(2*st.window, aheadMax)
+	select {
+	case a.jobs <- aheadJob{d: d, ledger: ledger, log: st.log, off: st.next, window: st.window}:
+		st.queued = true
+	default: // the workers are busy: the reader will read by itself
+	}
+}
+
+// done notes that the log was read up to f.end for a ledger. If it goes on there, reaching the last block of what was read
+// starts the next read.
+func (a *readAhead) done(ledger int64, log entrylog.LogID, f filled, queued bool) (goesOn bool) {
+	sh, st := a.slot(ledger)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if st.ledger != ledger || st.window == 0 {
+		return false
+	}
+	if queued {
+		st.queued = false
+	}
+	st.log, st.next = log, f.end
+	goesOn = f.records > 0 && f.ledger == ledger && st.window > aheadMin
+	return goesOn
+}
+
+// worker reads ahead.
+func (a *readAhead) worker() {
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("bindery", "read-ahead")))
+	for {
+		select {
+		case <-a.stop:
+			return
+		case j := <-a.jobs:
+			f, _ := a.fetch(j.d, j.log, j.off, j.window) // the reader meets the error by itself
+			j.d.prefetched.Add(1)
+			a.arm(j.d, j.ledger, j.log, f, true)
+		}
+	}
+}
+
+// fetch reads a piece of a log into the cache.
+func (a *readAhead) fetch(d *dir, log entrylog.LogID, off int64, n int) (filled, error) {
+	buf := a.buffers.Get().(*[]byte)
+	defer a.buffers.Put(buf)
+	chunk, err := d.log.ReadRange(log, off, n, *buf)
+	if err != nil {
+		return filled{}, err
+	}
+	*buf = chunk.Buffer
+	return a.c.fill(d.index, chunk), nil
+}
+
+// arm puts the trigger for the next read on the block of the last record that was read.
+func (a *readAhead) arm(d *dir, ledger int64, log entrylog.LogID, f filled, queued bool) {
+	if !a.done(ledger, log, f, queued) {
+		return
+	}
+	key := blockKey(d.index, log, f.lastOff)
+	if b := a.c.window[key%windowShards].get(key, f.lastOff, f.end); b != nil {
+		b.trigger.Store(true)
+		a.c.release(b)
+	}
+}

@@ -129,12 +129,12 @@ func (f *fakeBookie) answer(r *wire.Request) (wire.Code, []byte) {
 }
 
 // each calls fn for every ledger that has entries.
-func (f *fakeBookie) each(fn func(l *fakeLedger)) {
+func (f *fakeBookie) each(fn func(id int64, l *fakeLedger)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, l := range f.ledgers {
+	for id, l := range f.ledgers {
 		if l.last >= 0 {
-			fn(l)
+			fn(id, l)
 		}
 	}
 }
@@ -146,16 +146,16 @@ func TestChecksFindBrokenPromises(t *testing.T) {
 	}{
 		"honest": {func(*fakeBookie) {}, ""},
 		"an entry is lost": {func(f *fakeBookie) {
-			f.each(func(l *fakeLedger) { delete(l.entries, l.last-1) })
+			f.each(func(_ int64, l *fakeLedger) { delete(l.entries, l.last-1) })
 		}, "acknowledged, and read answered ENOENTRY"},
 		"the newest entry is lost": {func(f *fakeBookie) {
-			f.each(func(l *fakeLedger) { delete(l.entries, l.last); l.last-- })
+			f.each(func(_ int64, l *fakeLedger) { delete(l.entries, l.last); l.last-- })
 		}, "acknowledged, and read answered ENOENTRY"},
 		"the last entry is forgotten": {func(f *fakeBookie) {
-			f.each(func(l *fakeLedger) { l.last-- })
+			f.each(func(_ int64, l *fakeLedger) { l.last-- })
 		}, "the last entry is said to be"},
 		"a byte is changed": {func(f *fakeBookie) {
-			f.each(func(l *fakeLedger) { b := l.entries[l.last]; b[len(b)-1] ^= 1 })
+			f.each(func(_ int64, l *fakeLedger) { b := l.entries[l.last]; b[len(b)-1] ^= 1 })
 		}, "read back other bytes"},
 		"a fence is forgotten": {func(f *fakeBookie) {
 			f.mu.Lock()
@@ -165,8 +165,8 @@ func TestChecksFindBrokenPromises(t *testing.T) {
 			}
 		}, "it answered a fence, and answers an add with EOK"},
 		"a key is forgotten": {func(f *fakeBookie) {
-			f.each(func(l *fakeLedger) { l.key = []byte("x") })
-		}, "EUA"},
+			f.each(func(id int64, l *fakeLedger) { l.key = content{7}.key(id ^ 1<<50) })
+		}, "an add with another master key is answered EOK"},
 		"ledgers are lost": {func(f *fakeBookie) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -30,6 +31,7 @@ type Incarnation struct {
 	ID       string // random, drawn with each creation
 	Instance string // instance id of the cluster
 	EverLost bool   // some data of this incarnation may have been lost once: adds to unverified ledgers are checked for ever
+	Loss     string // why data may have been lost, until every ledger concerned is in limbo; "" when there is nothing pending
 	Start    string // random, drawn by the process that raised the epoch last: tells its own lost answer from a rival
 	// Directories holds every directory by its id. One that is here but not on disk has been lost.
 	Directories map[string]Directory
@@ -50,6 +52,7 @@ type incarnationJSON struct {
 	ID          string               `json:"id"`
 	Instance    string               `json:"instance"`
 	EverLost    bool                 `json:"ever_lost"`
+	Loss        string               `json:"loss,omitempty"`
 	Start       string               `json:"start"`
 	Directories map[string]Directory `json:"directories"`
 }
@@ -58,7 +61,7 @@ type incarnationJSON struct {
 func EncodeIncarnation(r *Incarnation) ([]byte, error) {
 	b, err := json.MarshalIndent(incarnationJSON{
 		Format: incarnationFormat, Incarnation: r.Number, ID: r.ID, Instance: r.Instance,
-		EverLost: r.EverLost, Start: r.Start, Directories: r.Directories,
+		EverLost: r.EverLost, Loss: r.Loss, Start: r.Start, Directories: r.Directories,
 	}, "", " ")
 	if err != nil {
 		return nil, fmt.Errorf("encode incarnation: %w", err)
@@ -91,7 +94,8 @@ func DecodeIncarnation(key string, b []byte) (*Incarnation, error) {
 		}
 	}
 	return &Incarnation{
-		Number: j.Incarnation, ID: j.ID, Instance: j.Instance, EverLost: j.EverLost, Start: j.Start, Directories: j.Directories,
+		Number: j.Incarnation, ID: j.ID, Instance: j.Instance, EverLost: j.EverLost, Loss: j.Loss, Start: j.Start,
+		Directories: j.Directories,
 	}, nil
 }
 
@@ -123,6 +127,13 @@ func (i *Incarnations) Get(ctx context.Context, id ledger.BookieID) (*Incarnatio
 		return nil, 0, fmt.Errorf("read incarnation of %s: %w", id, err)
 	}
 	return r, kv.Version, nil
+}
+
+// Clone returns a deep copy.
+func (r *Incarnation) Clone() *Incarnation {
+	c := *r
+	c.Directories = maps.Clone(r.Directories)
+	return &c
 }
 
 // Put creates (Absent) or replaces a bookie's incarnation record.

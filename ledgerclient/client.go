@@ -3,91 +3,295 @@ package ledgerclient
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"net"
+	"runtime/pprof"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/binderylog/bindery/internal/digest"
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/metadata/driver"
+	"github.com/binderylog/bindery/ledgerclient/placement"
 )
 
 // Client is a connection to a cluster. It may be used by any number of goroutines.
-type Client struct{}
+type Client struct {
+	o      *Options
+	store  metadata.Store
+	views  *metadata.Views
+	budget *budget
+	wheel  wheel
+	view   bookieView
+	dial   func(ctx context.Context, addr string) (net.Conn, error)
 
-var errNotYet = errors.New("ledgerclient: under construction")
+	txn      atomic.Uint64
+	nextConn atomic.Uint64
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below
+	closed  bool
+	peers   map[BookieID]*peer
+	conns   map[*conn]struct{}
+	writers map[*Writer]struct{}
+}
 
 // Dial connects to the cluster whose metadata lies at metadataURI, such as "etcd://127.0.0.1:2379/ledgers" or
 // "mem://name". Nil o means defaults.
-func Dial(ctx context.Context, metadataURI string, o *Options) (*Client, error) { return nil, errNotYet }
+func Dial(ctx context.Context, metadataURI string, o *Options) (*Client, error) {
+	o = o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	store, root, err := driver.Open(ctx, metadataURI, driver.Options{Logger: o.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("open metadata store: %w", err)
+	}
+	views, err := metadata.LoadViews(ctx, store, root)
+	if err != nil {
+		_ = store.Close()
+		return nil, fmt.Errorf("open cluster at %s: %w", metadataURI, err)
+	}
+	return newClient(store, views, o, netDial), nil
+}
+
+// newClient takes over the store.
+func newClient(store metadata.Store, views *metadata.Views, o *Options, dial func(context.Context, string) (net.Conn, error)) *Client {
+	c := &Client{o: o, store: store, views: views, budget: newBudget(o.MaxPendingBytes), dial: dial,
+		peers: map[BookieID]*peer{}, conns: map[*conn]struct{}{}, writers: map[*Writer]struct{}{}}
+	c.view.known = make(chan struct{})
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.wg.Go(func() {
+		pprof.SetGoroutineLabels(pprof.WithLabels(c.ctx, pprof.Labels("ledgerclient", "clock")))
+		c.wheel.run(c.ctx.Done())
+	})
+	c.wg.Go(func() {
+		pprof.SetGoroutineLabels(pprof.WithLabels(c.ctx, pprof.Labels("ledgerclient", "watch-bookies")))
+		c.watchBookies(c.ctx)
+	})
+	return c
+}
 
 // Close ends the client: open writers fail their pending adds and leave their ledgers open for recovery.
-func (c *Client) Close() error { return errNotYet }
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return ErrClosed
+	}
+	c.closed = true
+	conns := make([]*conn, 0, len(c.conns))
+	for x := range c.conns {
+		conns = append(conns, x)
+	}
+	c.mu.Unlock()
+	c.cancel(ErrClosed)
+	c.budget.close(ErrClosed)
+	for _, x := range conns {
+		x.fail(ErrClosed)
+	}
+	c.wg.Wait()
+	return c.store.Close()
+}
+
+// start runs a connection. It reports false if the client is closed.
+func (c *Client) start(x *conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.conns[x] = struct{}{}
+	c.wg.Go(func() {
+		x.run(c.ctx)
+		c.mu.Lock()
+		delete(c.conns, x)
+		c.mu.Unlock()
+	})
+	return true
+}
+
+// spawn runs a background task that ends with the client. It reports false if the client is closed.
+func (c *Client) spawn(task func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.wg.Go(task)
+	return true
+}
+
+// peer returns the client's view of a bookie.
+func (c *Client) peer(id BookieID) *peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.peers[id]
+	if p == nil {
+		p = &peer{client: c, id: id}
+		c.peers[id] = p
+	}
+	return p
+}
+
+// nextTxn returns a number that no other request of this client has.
+func (c *Client) nextTxn() uint64 { return c.txn.Add(1) }
+
+// err returns ErrClosed after Close.
+func (c *Client) err() error {
+	if c.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return nil
+}
+
+// waitForView waits until the set of registered bookies is known.
+func (c *Client) waitForView(ctx context.Context) error {
+	select {
+	case <-c.view.known:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("list bookies: %w", context.Cause(ctx))
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
+}
 
 // Create makes a new ledger and returns its writer.
-func (c *Client) Create(ctx context.Context, o CreateOptions) (*Writer, error) { return nil, errNotYet }
+func (c *Client) Create(ctx context.Context, o CreateOptions) (*Writer, error) {
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	if o.Quorum == (Quorum{}) {
+		o.Quorum = Quorum{Ensemble: 3, Write: 3, Ack: 2}
+	}
+	if err := o.Quorum.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Digest == 0 {
+		o.Digest = DigestCRC32C
+	}
+	seal, err := digest.New(o.Digest, o.Password)
+	if err != nil {
+		return nil, err
+	}
+	ensemble, err := c.chooseEnsemble(ctx, o.Quorum.Ensemble)
+	if err != nil {
+		return nil, fmt.Errorf("create ledger: %w", err)
+	}
+	m := &ledger.Metadata{FormatVersion: metadata.LedgerFormatV3, Ensemble: o.Quorum.Ensemble, WriteQuorum: o.Quorum.Write, AckQuorum: o.Quorum.Ack,
+		State: StateOpen, LastEntry: InvalidEntry, Fragments: []Fragment{{First: 0, Bookies: ensemble}},
+		Digest: o.Digest, Password: o.Password, HasPassword: true, CTime: time.Now().UnixMilli(), HasCTime: true, Custom: map[string][]byte{}}
+	if m.Password == nil {
+		m.Password = []byte{}
+	}
+	for k, v := range o.Custom {
+		m.Custom[k] = v
+	}
+	if _, ok := m.Custom["bindery.tier"]; !ok {
+		m.Custom["bindery.tier"] = []byte("release")
+	}
+	for {
+		id, err := c.views.Ledgers.NewID(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("create ledger: %w", metaError(err))
+		}
+		v, err := c.views.Ledgers.Create(ctx, id, m)
+		if errors.Is(err, metadata.ErrExists) {
+			continue // the id was taken by its own choice of somebody else
+		}
+		if err != nil {
+			return nil, fmt.Errorf("create ledger: %w", metaError(err))
+		}
+		return c.newWriter(id, m, v, seal, o)
+	}
+}
 
-// Open opens a ledger for reading.
-func (c *Client) Open(ctx context.Context, id LedgerID, o OpenOptions) (*Reader, error) {
-	return nil, errNotYet
+// chooseEnsemble returns bookies for a new ledger. A bookie that registered a moment ago may not be in the view yet: if
+// the view is too small, the store is asked before the call fails.
+func (c *Client) chooseEnsemble(ctx context.Context, n int) ([]BookieID, error) {
+	if err := c.waitForView(ctx); err != nil {
+		return nil, err
+	}
+	ensemble, err := placement.Choose(c.candidates(), n, random)
+	if err == nil {
+		return ensemble, nil
+	}
+	list, lerr := c.views.Bookies.List(ctx, metadata.AnyKind)
+	if lerr != nil {
+		return nil, fmt.Errorf("list bookies: %w", metaError(lerr))
+	}
+	c.view.set(list)
+	if ensemble, err = placement.Choose(c.candidates(), n, random); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotEnoughBookies, err)
+	}
+	return ensemble, nil
 }
 
 // Delete removes a ledger. Its bookies drop their copies some time later.
-func (c *Client) Delete(ctx context.Context, id LedgerID) error { return errNotYet }
+func (c *Client) Delete(ctx context.Context, id LedgerID) error {
+	if err := c.err(); err != nil {
+		return err
+	}
+	if _, _, err := c.views.Ledgers.Read(ctx, id); err != nil && !isDamage(err) {
+		return fmt.Errorf("delete ledger %d: %w", id, metaError(err))
+	}
+	if err := c.views.Ledgers.Delete(ctx, id, metadata.Any); err != nil {
+		return fmt.Errorf("delete ledger %d: %w", id, metaError(err))
+	}
+	return nil
+}
 
 // Ledgers yields the ids of all ledgers, ascending. An error is the last thing it yields.
 func (c *Client) Ledgers(ctx context.Context) iter.Seq2[LedgerID, error] {
-	return func(yield func(LedgerID, error) bool) { yield(0, errNotYet) }
+	return func(yield func(LedgerID, error) bool) {
+		if err := c.err(); err != nil {
+			yield(0, err)
+			return
+		}
+		for id, err := range c.views.Ledgers.All(ctx) {
+			if err != nil {
+				yield(0, fmt.Errorf("list ledgers: %w", metaError(err)))
+				return
+			}
+			if !yield(id, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Metadata returns the record of a ledger as it is stored now.
-func (c *Client) Metadata(ctx context.Context, id LedgerID) (*Metadata, error) { return nil, errNotYet }
+func (c *Client) Metadata(ctx context.Context, id LedgerID) (*Metadata, error) {
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	m, _, err := c.views.Ledgers.Read(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("ledger %d: %w", id, metaError(err))
+	}
+	return m, nil
+}
 
 // Bookies returns the registered bookies, sorted by id.
-func (c *Client) Bookies(ctx context.Context) ([]Bookie, error) { return nil, errNotYet }
-
-// Writer is the one writer of a ledger.
-type Writer struct{}
-
-// ID returns the ledger's id.
-func (w *Writer) ID() LedgerID { return 0 }
-
-// Append adds an entry. It returns once an ack quorum holds the entry durably and every earlier entry is confirmed. An
-// error, ctx's included, means that the outcome is unknown: the entry may still be confirmed, or be found by recovery.
-func (w *Writer) Append(ctx context.Context, data []byte) (EntryID, error) { return 0, errNotYet }
-
-// AppendAsync adds an entry and returns at once, unless Options.MaxPendingBytes is used up; then it waits for room. done
-// runs in entry order, on one goroutine, holding no lock. data belongs to the writer until then.
-func (w *Writer) AppendAsync(data []byte, done func(EntryID, error)) { done(0, errNotYet) }
-
-// LastAddConfirmed returns the id of the last entry that readers may read.
-func (w *Writer) LastAddConfirmed() EntryID { return InvalidEntry }
-
-// Length returns the payload bytes of all confirmed entries.
-func (w *Writer) Length() int64 { return 0 }
-
-// Force makes every entry acknowledged before the call durable on all bookies of the ensemble.
-func (w *Writer) Force(ctx context.Context) error { return errNotYet }
-
-// Close waits for pending adds and seals the ledger at the last confirmed entry.
-func (w *Writer) Close(ctx context.Context) error { return errNotYet }
-
-// Reader reads a ledger.
-type Reader struct{}
-
-// ID returns the ledger's id.
-func (r *Reader) ID() LedgerID { return 0 }
-
-// Metadata returns the ledger's record as this reader knows it.
-func (r *Reader) Metadata() *Metadata { return nil }
-
-// LastAddConfirmed returns the id of the last entry that may be read: the last entry of a closed ledger.
-func (r *Reader) LastAddConfirmed() EntryID { return InvalidEntry }
-
-// Entries yields the entries first to last, never past the LAC: a higher last is cut off there. An error is the last thing
-// it yields.
-func (r *Reader) Entries(ctx context.Context, first, last EntryID) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) { yield(Entry{}, errNotYet) }
+func (c *Client) Bookies(ctx context.Context) ([]Bookie, error) {
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	list, err := c.views.Bookies.List(ctx, metadata.AnyKind)
+	if err != nil {
+		return nil, fmt.Errorf("list bookies: %w", metaError(err))
+	}
+	all := make([]Bookie, 0, len(list))
+	for _, b := range list {
+		addr, _ := b.Address()
+		all = append(all, Bookie{ID: b.ID, Address: addr, ReadOnly: b.ReadOnly, Quarantined: c.quarantined(b.ID)})
+	}
+	return all, nil
 }
-
-// Tail yields entries from the given one on and follows the LAC until the ledger is sealed.
-func (r *Reader) Tail(ctx context.Context, from EntryID) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) { yield(Entry{}, errNotYet) }
-}
-
-// Close ends the reader.
-func (r *Reader) Close() error { return errNotYet }

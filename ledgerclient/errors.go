@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/binderylog/bindery/internal/corrupt"
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/wire"
 )
 
@@ -115,4 +118,50 @@ func codeError(c wire.Code) error {
 		return ErrUnknownState
 	}
 	return fmt.Errorf("answer %v", c)
+}
+
+// causeError returns the sentinel for what ended a core.
+func causeError(c ledger.Cause) error {
+	switch c {
+	case ledger.CauseNone:
+		return nil
+	case ledger.CauseFenced:
+		return ErrFenced
+	case ledger.CauseUnauthorized:
+		return ErrUnauthorized
+	case ledger.CauseNotEnoughBookies, ledger.CauseNotCovered, ledger.CauseUnreadable, ledger.CauseDeferred:
+		return ErrNotEnoughBookies
+	case ledger.CauseTooManyFragments:
+		return ErrTooManyFragments
+	case ledger.CauseForce:
+		return ErrForceFailed
+	case ledger.CauseMetadata:
+		return ErrMetadata
+	case ledger.CauseGone:
+		return ErrNoSuchLedger
+	case ledger.CauseConflict:
+		return ErrVersionConflict
+	}
+	return ErrClosed
+}
+
+// metaError adds the sentinel that fits an error of the metadata store.
+func metaError(err error) error {
+	switch {
+	case errors.Is(err, metadata.ErrNoLedger):
+		return fmt.Errorf("%w: %w", ErrNoSuchLedger, err)
+	case errors.Is(err, metadata.ErrVersion):
+		return fmt.Errorf("%w: %w", ErrVersionConflict, err)
+	case errors.Is(err, metadata.ErrUnavailable), errors.Is(err, metadata.ErrUnknownOutcome):
+		return fmt.Errorf("%w: %w", ErrMetadata, err)
+	case errors.Is(err, metadata.ErrClosed):
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	return err
+}
+
+// isDamage reports whether a record can not be decoded.
+func isDamage(err error) bool {
+	var e *corrupt.Error
+	return errors.As(err, &e)
 }

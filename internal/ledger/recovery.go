@@ -88,6 +88,9 @@ func NewRecovery(record *Metadata, version int64, cfg RecoveryConfig) *Recovery 
 // Start begins the recovery.
 func (r *Recovery) Start(out []Action) []Action { return r.mark(out) }
 
+// SetReadAhead changes RecoveryConfig.ReadAhead for reads yet to come: the driver knows how large entries are.
+func (r *Recovery) SetReadAhead(n int) { r.cfg.ReadAhead = max(n, 1) }
+
 // Done reports whether the recovery has ended, one way or the other.
 func (r *Recovery) Done() bool { return r.phase == recDone }
 

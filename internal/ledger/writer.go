@@ -101,6 +101,31 @@ func (w *Writer) Changing() bool { return w.changing }
 // Degraded reports whether some index of the ensemble gets no adds because its bookie failed and has no replacement.
 func (w *Writer) Degraded() bool { return w.failed != 0 && !w.changing }
 
+// Length returns the payload bytes of all confirmed entries.
+func (w *Writer) Length() int64 { return w.lacLength }
+
+// LACUnsent reports whether no packet and no explicit LAC has carried the present LAC.
+func (w *Writer) LACUnsent() bool {
+	return w.phase == phaseOpen && !w.changing && w.lac > max(w.headerLAC, w.explicitLAC)
+}
+
+// Forcing reports whether a force is under way.
+func (w *Writer) Forcing() bool { return w.force.running }
+
+// Unforced reports whether a force would move the LAC.
+func (w *Writer) Unforced() bool { return w.phase == phaseOpen && w.head > w.lac }
+
+// Failed returns the indices whose bookie failed and was not replaced yet.
+func (w *Writer) Failed() IndexSet { return w.failed }
+
+// Missing returns the indices that have been sent the oldest pending add and have not acknowledged it.
+func (w *Writer) Missing() IndexSet {
+	if w.acks.Len() == 0 {
+		return 0
+	}
+	return w.q.WriteSet(w.acks.First()) &^ w.acks.at(0).acked &^ w.failed
+}
+
 // Record returns the stored record as this writer knows it. It must not be changed.
 func (w *Writer) Record() *Metadata { return w.record }
 

@@ -1,0 +1,127 @@
+package ledgerclient
+
+import (
+	"context"
+	"time"
+
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/wire"
+)
+
+// callKey matches an answer to its request: V3 by operation and transaction, a V2 read by its ids, a V2 batch read by its
+// request id. Reads that fence are only ever sent as V3: a V2 answer could belong to a plain read of the same entry.
+type callKey struct {
+	op   wire.Op
+	a, b int64
+}
+
+// call is one request other than a writer's add, and then its answer.
+type call struct {
+	key    callKey
+	op     wire.Op
+	conn   *conn
+	next   *call // further V2 reads with the same key
+	sink   callSink
+	expiry int64 // tick
+
+	// What the sink needs to know of its request.
+	index  int
+	round  int
+	entry  EntryID
+	kind   ledger.EventKind
+	detail any
+
+	// The answer. Slices are owned by the call.
+	err     error // no answer: network, time-out
+	code    wire.Code
+	body    []byte
+	entries [][]byte
+	lac     int64
+	hasLAC  bool
+	lacBody []byte
+	last    []byte
+}
+
+// callSink gets a call when it has been answered or has failed, exactly once, on a goroutine of the connection. It must
+// not block.
+type callSink interface{ callDone(c *call) }
+
+// failure returns what went wrong as a *BookieError, nil if the bookie said OK.
+func (c *call) failure() error {
+	switch {
+	case c.err != nil:
+		return &BookieError{Bookie: c.conn.peer.id, Op: c.op.String(), Err: c.err}
+	case c.code != wire.OK:
+		return &BookieError{Bookie: c.conn.peer.id, Op: c.op.String(), Code: c.code.String(), Err: codeError(c.code)}
+	}
+	return nil
+}
+
+// answer classifies the answer for the protocol's cores.
+func (c *call) answer() ledger.Answer {
+	if c.err != nil {
+		return ledger.AnswerUnknown
+	}
+	return answerOf(c.code)
+}
+
+func answerOf(code wire.Code) ledger.Answer {
+	switch code {
+	case wire.OK:
+		return ledger.AnswerOK
+	case wire.NoEntry, wire.NoLedger:
+		return ledger.AnswerNegative
+	case wire.Fenced:
+		return ledger.AnswerFenced
+	case wire.UA:
+		return ledger.AnswerUnauthorized
+	}
+	return ledger.AnswerUnknown
+}
+
+// waiter is the sink of a caller that waits for one call.
+type waiter chan *call
+
+func (w waiter) callDone(c *call) { w <- c }
+
+// wait sends the request and waits for its answer or the end of ctx.
+func (p *peer) wait(ctx context.Context, proto wire.Proto, r *wire.Request, timeout time.Duration) (*call, error) {
+	w := make(waiter, 1)
+	c := &call{sink: w}
+	p.send(proto, r, c, timeout)
+	select {
+	case <-w:
+		return c, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// send sends a request whose answer goes to c.sink, or nowhere if that is nil.
+func (p *peer) send(proto wire.Proto, r *wire.Request, c *call, timeout time.Duration) {
+	r.Proto, r.Version = proto, byte(proto)
+	c.op = r.Op
+	switch {
+	case proto == wire.V3:
+		r.TxnID = p.client.nextTxn()
+		c.key = callKey{op: r.Op, a: int64(r.TxnID)}
+	case r.Op == wire.OpBatchRead:
+		r.RequestID = int64(p.client.nextTxn())
+		c.key = callKey{op: r.Op, a: r.RequestID}
+	default:
+		c.key = callKey{op: r.Op, a: r.Ledger, b: r.Entry}
+	}
+	f := newFrame(len(r.Body) + 256)
+	b, err := wire.AppendRequest(f.b, r)
+	if err != nil {
+		c.conn = &conn{peer: p}
+		c.err = err
+		f.drop()
+		if c.sink != nil {
+			c.sink.callDone(c)
+		}
+		return
+	}
+	f.b = b
+	p.conn(proto).call(c, f, timeout)
+}

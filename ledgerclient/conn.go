@@ -1,0 +1,238 @@
+package ledgerclient
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/binderylog/bindery/internal/wire"
+)
+
+// conn is one connection to a bookie in one form of the protocol. It is made before it is connected: requests queue up
+// meanwhile and fail if it can not be reached. A connection that failed stays failed; the peer makes a new one.
+//
+// Goroutines: run connects, then receives, and send sends; both end with the connection, and the client waits for them.
+type conn struct {
+	peer  *peer
+	proto wire.Proto
+	id    uint64 // never reused: the identity that decides whether a force covers an ack
+
+	dead chan struct{} // closed by fail
+
+	mu    sync.Mutex // guards the fields below
+	nc    net.Conn
+	queue []*frame
+	calls map[callKey]*call
+	armed bool // the wheel will tell
+	err   error
+	wake  chan struct{} // the queue is not empty any more
+
+	laneMu sync.RWMutex       // guards lanes
+	lanes  map[LedgerID]*lane // nil once the connection is dead
+}
+
+// lane is a writer's use of one connection: the adds of one ledger to one bookie. Fields without a comment belong to the
+// writer's loop.
+type lane struct {
+	w     *Writer
+	conn  *conn
+	index int
+
+	outstanding int   // adds sent and not answered
+	progress    int64 // tick of the last answer, or of the first add since none was outstanding
+	out         []*frame
+
+	acks    []ack // the receiver's: answers of the present read
+	touched bool  // the receiver's
+}
+
+// ack is one answer to an add.
+type ack struct {
+	lane  *lane
+	entry EntryID
+	code  wire.Code
+}
+
+var errConnClosed = errors.New("connection closed")
+
+// enqueue hands frames to the sender; each carries a reference for it. It reports whether the connection is still alive;
+// if it is not, the references are dropped.
+func (c *conn) enqueue(frames ...*frame) bool {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		for _, f := range frames {
+			f.drop()
+		}
+		return false
+	}
+	idle := len(c.queue) == 0
+	c.queue = append(c.queue, frames...)
+	c.mu.Unlock()
+	if idle {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+// call registers a call and sends its request. Without a sink nobody waits for the answer.
+func (c *conn) call(x *call, f *frame, timeout time.Duration) {
+	x.conn = c
+	if x.sink == nil {
+		c.enqueue(f)
+		return
+	}
+	w := &c.peer.client.wheel
+	n := ticks(timeout)
+	c.mu.Lock()
+	if c.err != nil {
+		x.err = c.err
+		c.mu.Unlock()
+		f.drop()
+		x.sink.callDone(x)
+		return
+	}
+	x.expiry = w.now.Load() + n + 1
+	x.next = c.calls[x.key]
+	c.calls[x.key] = x
+	arm := !c.armed
+	c.armed = true
+	c.mu.Unlock()
+	if arm {
+		w.after(min(n, ticks(time.Second)), c)
+	}
+	c.enqueue(f)
+}
+
+// take removes and returns the oldest call that an answer matches.
+func (c *conn) take(k callKey) *call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x := c.calls[k]
+	if x == nil {
+		return nil
+	}
+	if x.next == nil {
+		delete(c.calls, k)
+		return x
+	}
+	prev := x
+	for x.next != nil {
+		prev, x = x, x.next
+	}
+	prev.next = nil
+	return x
+}
+
+// expire fails the calls whose time has passed.
+func (c *conn) expire(now int64) {
+	var late []*call
+	c.mu.Lock()
+	for k, first := range c.calls {
+		var keep *call
+		for x := first; x != nil; {
+			next := x.next
+			x.next = nil
+			if x.expiry <= now {
+				late = append(late, x)
+			} else {
+				x.next, keep = keep, x
+			}
+			x = next
+		}
+		if keep == nil {
+			delete(c.calls, k)
+		} else if keep != first || first.next != nil {
+			c.calls[k] = reverse(keep)
+		}
+	}
+	c.armed = len(c.calls) > 0
+	again := c.armed
+	c.mu.Unlock()
+	if again {
+		c.peer.client.wheel.after(ticks(250*time.Millisecond), c)
+	}
+	for _, x := range late {
+		x.err = ErrTimeout
+		x.sink.callDone(x)
+	}
+}
+
+// reverse restores the order (newest first) of a chain that was built backwards.
+func reverse(x *call) *call {
+	var out *call
+	for x != nil {
+		next := x.next
+		x.next = out
+		out, x = x, next
+	}
+	return out
+}
+
+// attach subscribes a writer to the answers to its adds. It reports false if the connection is dead.
+func (c *conn) attach(l *lane) bool {
+	c.laneMu.Lock()
+	defer c.laneMu.Unlock()
+	if c.lanes == nil {
+		return false
+	}
+	c.lanes[l.w.id] = l
+	return true
+}
+
+// detach ends the subscription.
+func (c *conn) detach(l *lane) {
+	c.laneMu.Lock()
+	if c.lanes[l.w.id] == l {
+		delete(c.lanes, l.w.id)
+	}
+	c.laneMu.Unlock()
+}
+
+// failed returns why the connection is dead, nil while it lives.
+func (c *conn) failed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// fail ends the connection: everything queued is dropped, every call and every lane is told.
+func (c *conn) fail(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.err = err
+	queue, calls, nc := c.queue, c.calls, c.nc
+	c.queue, c.calls = nil, nil
+	c.mu.Unlock()
+	close(c.dead)
+	if nc != nil {
+		_ = nc.Close()
+	}
+	for _, f := range queue {
+		f.drop()
+	}
+	c.peer.connFailed(c, nc != nil, err)
+	c.laneMu.Lock()
+	lanes := c.lanes
+	c.lanes = nil
+	c.laneMu.Unlock()
+	for _, l := range lanes {
+		l.w.laneDown(l, err)
+	}
+	for _, x := range calls {
+		for x != nil {
+			next := x.next
+			x.next = nil
+			x.err = err
+			x.sink.callDone(x)
+			x = next
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package ledgerclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/wire"
+)
+
+// redialPause is how long after a failed attempt to connect further requests fail at once. It keeps a dead bookie from
+// being dialled for every request, and is short against the five seconds in which a new address must be in use.
+const redialPause = 500 * time.Millisecond
+
+// peer is this client's view of one bookie: up to two connections, since adds and plain reads are smaller and cheaper as
+// V2, and everything that must be matched by transaction, or that V2 does not have, goes as V3.
+type peer struct {
+	client *Client
+	id     BookieID
+
+	quarantined atomic.Int64 // tick until which it is not chosen for ensembles
+	noBatch     atomic.Bool  // it does not know batch reads
+	answered    atomic.Bool  // some V2 read has been answered
+
+	mu       sync.Mutex // guards the fields below
+	conns    [2]*conn   // V2, V3
+	failedAt time.Time  // of the last failed attempt to connect
+	lastErr  error
+}
+
+// conn returns a living connection, or one that fails at once if the bookie could not be reached a moment ago.
+func (p *peer) conn(proto wire.Proto) *conn {
+	slot := &p.conns[0]
+	if proto == wire.V3 {
+		slot = &p.conns[1]
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if *slot != nil {
+		return *slot
+	}
+	c := &conn{peer: p, proto: proto, id: p.client.nextConn.Add(1), dead: make(chan struct{}), wake: make(chan struct{}, 1),
+		calls: map[callKey]*call{}, lanes: map[LedgerID]*lane{}}
+	if p.lastErr != nil && time.Since(p.failedAt) < redialPause {
+		return deadConn(c, p.lastErr)
+	}
+	if !p.client.start(c) {
+		return deadConn(c, ErrClosed)
+	}
+	*slot = c
+	return c
+}
+
+// deadConn makes c one that has failed already.
+func deadConn(c *conn, err error) *conn {
+	c.err, c.calls, c.lanes = err, nil, nil
+	close(c.dead)
+	return c
+}
+
+// connFailed forgets a connection; up says whether it ever worked.
+func (p *peer) connFailed(c *conn, up bool, err error) {
+	p.mu.Lock()
+	for i := range p.conns {
+		if p.conns[i] == c {
+			p.conns[i] = nil
+		}
+	}
+	if !up {
+		p.failedAt, p.lastErr = time.Now(), err
+	}
+	p.mu.Unlock()
+	if !errors.Is(err, ErrClosed) {
+		p.quarantine(err)
+	}
+}
+
+// quarantine keeps the bookie out of ensembles for a while.
+func (p *peer) quarantine(err error) {
+	w := &p.client.wheel
+	now := w.now.Load()
+	if p.quarantined.Swap(now+ticks(p.client.o.Quarantine)) <= now {
+		p.client.o.Logger.Warn("bookie failed; it is not chosen for ensembles for a while", "bookie", string(p.id), "for", p.client.o.Quarantine, "error", err)
+	}
+}
+
+// pardon ends the quarantine: the bookie has registered anew.
+func (p *peer) pardon() {
+	p.quarantined.Store(0)
+	p.noBatch.Store(false)
+	p.mu.Lock()
+	p.lastErr = nil
+	p.mu.Unlock()
+}
+
+func (p *peer) isQuarantined() bool { return p.quarantined.Load() > p.client.wheel.now.Load() }
+
+// address returns where the bookie listens now. A bookie that is not registered is tried under its own id if that is an
+// address, as old bookies are.
+func (p *peer) address(ctx context.Context) (string, error) {
+	b, ok := p.client.view.get(p.id)
+	if !ok {
+		var err error
+		b, err = p.client.views.Bookies.Resolve(ctx, p.id)
+		if err != nil && !errors.Is(err, metadata.ErrNotFound) {
+			return "", fmt.Errorf("find bookie %s: %w", p.id, err)
+		}
+		if err != nil {
+			b = metadata.Bookie{ID: p.id}
+		}
+	}
+	addr, err := b.Address()
+	if err != nil {
+		return "", fmt.Errorf("find bookie %s: %w", p.id, err)
+	}
+	return addr, nil
+}
+
+// netDial is how connections are made outside tests.
+func netDial(ctx context.Context, addr string) (net.Conn, error) {
+	d := net.Dialer{KeepAlive: 30 * time.Second}
+	return d.DialContext(ctx, "tcp", addr)
+}

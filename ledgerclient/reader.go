@@ -1,0 +1,203 @@
+package ledgerclient
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/binderylog/bindery/internal/digest"
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/wire"
+)
+
+// Reader reads a ledger. It may be used by any number of goroutines, and any number of iterations may run at once.
+type Reader struct {
+	client *Client
+	id     LedgerID
+	digest *digest.Digest
+	prefer atomic.Int32 // index that reads of an unstriped ensemble begin with
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelCauseFunc
+
+	mu   sync.Mutex // guards core
+	core *ledger.Reader
+}
+
+// Open opens a ledger for reading. An open ledger can be read up to the LAC that an ack quorum of its bookies knows; with
+// o.Recover it is ended first, whatever its writer does.
+func (c *Client) Open(ctx context.Context, id LedgerID, o OpenOptions) (*Reader, error) {
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	m, v, err := c.views.Ledgers.Read(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("open ledger %d: %w", id, metaError(err))
+	}
+	password := o.Password
+	switch {
+	case o.Admin:
+		password = m.Password
+	case m.HasPassword && !bytes.Equal(password, m.Password):
+		return nil, fmt.Errorf("open ledger %d: %w", id, ErrUnauthorized)
+	}
+	typ := m.Digest
+	if !typ.Valid() { // records of version 1 carry none
+		typ = DigestCRC32
+	}
+	d, err := digest.New(typ, password)
+	if err != nil {
+		return nil, fmt.Errorf("open ledger %d: %w", id, err)
+	}
+	if o.Recover && m.State != StateClosed {
+		if m, v, err = c.recover(ctx, id, m, v, d, password); err != nil {
+			return nil, fmt.Errorf("recover ledger %d: %w", id, err)
+		}
+	}
+	r := &Reader{client: c, id: id, digest: d, core: ledger.NewReader(m, int64(v))}
+	r.prefer.Store(rand.Int32N(int32(m.Ensemble)))
+	r.ctx, r.cancel = context.WithCancelCause(c.ctx)
+	if m.State != StateClosed {
+		if err := r.readLAC(ctx); err != nil {
+			r.cancel(ErrClosed)
+			return nil, fmt.Errorf("open ledger %d: %w", id, err)
+		}
+	}
+	return r, nil
+}
+
+// ID returns the ledger's id.
+func (r *Reader) ID() LedgerID { return r.id }
+
+// Metadata returns the ledger's record as this reader knows it.
+func (r *Reader) Metadata() *Metadata {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, _ := r.core.Metadata()
+	return m.Clone()
+}
+
+// LastAddConfirmed returns the id of the last entry that may be read: the last entry of a closed ledger.
+func (r *Reader) LastAddConfirmed() EntryID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.core.LastAddConfirmed()
+}
+
+// Sealed reports whether the ledger is closed, so that LastAddConfirmed is its end.
+func (r *Reader) Sealed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.core.Sealed()
+}
+
+// Close ends the reader and every iteration of it.
+func (r *Reader) Close() error {
+	if r.ctx.Err() != nil {
+		return ErrClosed
+	}
+	r.cancel(fmt.Errorf("ledger %d: reader: %w", r.id, ErrClosed))
+	return nil
+}
+
+// record returns the record as the reader knows it; it must not be changed.
+func (r *Reader) record() *ledger.Metadata {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, _ := r.core.Metadata()
+	return m
+}
+
+// refresh reads the record again and reports whether it is newer.
+func (r *Reader) refresh(ctx context.Context) (newer bool, err error) {
+	m, v, err := r.client.views.Ledgers.Read(ctx, r.id)
+	if err != nil {
+		return false, metaError(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, old := r.core.Metadata()
+	r.core.Record(m, int64(v))
+	return int64(v) > old, nil
+}
+
+func (r *Reader) raise(lac EntryID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.core.Raise(lac)
+}
+
+// readLAC asks every bookie of the last ensemble for the LAC, until no ack quorum can lie among those that are silent.
+func (r *Reader) readLAC(ctx context.Context) error {
+	m := r.record()
+	read := ledger.NewLACRead(m.Quorum())
+	box := newMailbox()
+	for i, b := range m.Last().Bookies {
+		r.client.peer(b).send(wire.V3, &wire.Request{Op: wire.OpReadLAC, Ledger: int64(r.id)}, &call{sink: box, index: i}, r.client.o.ReadTimeout)
+	}
+	var causes []error
+	for {
+		select {
+		case <-box.wake:
+		case <-ctx.Done():
+			return fmt.Errorf("read the LAC: %w", context.Cause(ctx))
+		}
+		calls, _ := box.take()
+		for _, x := range calls {
+			lac, answer, err := r.lacOf(x)
+			if err != nil {
+				causes = append(causes, err)
+			}
+			switch read.Answer(x.index, answer, lac) {
+			case ledger.ReadFound:
+				r.raise(read.LAC())
+				return nil
+			case ledger.ReadFailed:
+				return &QuorumError{Ledger: r.id, Entry: InvalidEntry, Need: m.Ensemble - m.AckQuorum + 1, Got: m.Ensemble - len(causes),
+					Causes: append([]error{ErrNotEnoughBookies}, causes...)}
+			}
+		}
+	}
+}
+
+// lacOf checks the answer to READ_LAC and returns the highest LAC in it. An Apache bookie that has an explicit LAC and no
+// entry answers EIO with the LAC.
+func (r *Reader) lacOf(x *call) (EntryID, ledger.Answer, error) {
+	lac, answer := InvalidEntry, x.answer()
+	if x.err != nil || answer != ledger.AnswerOK && len(x.lacBody) == 0 {
+		err := x.failure()
+		if answer == ledger.AnswerNegative {
+			err = nil
+		}
+		return lac, answer, err
+	}
+	if len(x.lacBody) > 0 {
+		v, err := r.digest.OpenLAC(x.lacBody, int64(r.id))
+		if err != nil {
+			return lac, ledger.AnswerBadDigest, r.badDigest(x, err)
+		}
+		lac = max(lac, EntryID(v))
+	}
+	if len(x.last) > 0 {
+		e, err := r.digest.Open(x.last, int64(r.id), -1)
+		if err != nil {
+			return lac, ledger.AnswerBadDigest, r.badDigest(x, err)
+		}
+		lac = max(lac, EntryID(e.LAC))
+	}
+	return lac, ledger.AnswerOK, nil
+}
+
+func (r *Reader) badDigest(x *call, err error) error {
+	return &BookieError{Bookie: x.conn.peer.id, Op: x.op.String(), Err: errors.Join(ErrDigestMismatch, err)}
+}
+
+// watch follows the record until ctx ends.
+func (r *Reader) watch(ctx context.Context) <-chan metadata.LedgerEvent {
+	return r.client.views.Ledgers.Watch(ctx, r.id)
+}

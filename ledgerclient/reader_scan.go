@@ -1,0 +1,314 @@
+package ledgerclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/wire"
+)
+
+const (
+	chunkBytes   = 512 << 10 // payload that one batch read aims at: large enough for a disk, small enough to keep several under way
+	chunkEntries = 4096      // entries of one batch read, at most
+	scanChunks   = 64        // requests of one iteration under way, at most
+)
+
+// scan is one iteration over a range. Everything happens on the consumer's goroutine; answers wait in a mailbox. Requests
+// for later entries are under way while the consumer works on the earlier ones.
+//
+// The range is cut into chunks: runs of entries of one fragment that one batch read is expected to bring, or single entries
+// if the ensemble is striped or the bookie knows no batch reads. A chunk that comes back short is continued with another
+// one for the rest.
+type scan struct {
+	r      *Reader
+	ctx    context.Context
+	box    *mailbox
+	chunks []*chunk // in order of entries
+	next   EntryID  // first entry not in a chunk
+	last   EntryID
+	mean   int64 // payload bytes of an entry, estimated
+	seen   bool  // the estimate is from entries read
+	timer  *time.Timer
+}
+
+// chunk is a run of entries being read.
+type chunk struct {
+	first    EntryID
+	count    int
+	fragment []BookieID
+	read     ledger.EntryRead
+	single   bool
+	asked    time.Time
+	entries  []Entry
+	ready    bool
+	outcome  ledger.ReadOutcome
+	causes   []error
+	fresh    bool // the record was read again for its sake
+}
+
+// Entries yields the entries first to last, never past the LAC: a higher last is cut off there. Entries that arrived
+// together share memory. An error is the last thing it yields.
+func (r *Reader) Entries(ctx context.Context, first, last EntryID) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if first < 0 {
+			yield(Entry{}, fmt.Errorf("ledger %d entry %d: %w", r.id, first, ErrNoSuchEntry))
+			return
+		}
+		r.scan(ctx, first, min(last, r.LastAddConfirmed()), yield)
+	}
+}
+
+// scan yields a range. It reports whether the consumer wants more.
+func (r *Reader) scan(ctx context.Context, first, last EntryID, yield func(Entry, error) bool) bool {
+	m := r.record()
+	s := &scan{r: r, ctx: ctx, box: newMailbox(), next: first, last: last, mean: 1 << 10}
+	if m.State == StateClosed && m.LastEntry >= 0 && m.Length > 0 {
+		s.mean = m.Length/(int64(m.LastEntry)+1) + 1
+		s.seen = true
+	}
+	for s.next <= s.last || len(s.chunks) > 0 {
+		s.fill()
+		front := s.chunks[0]
+		if !front.ready {
+			if err := s.wait(front); err != nil {
+				yield(Entry{}, fmt.Errorf("read ledger %d entry %d: %w", r.id, front.first, err))
+				return false
+			}
+			continue
+		}
+		if front.outcome != ledger.ReadFound {
+			if s.again(front) {
+				continue
+			}
+			yield(Entry{}, s.failure(front))
+			return false
+		}
+		s.pop(front)
+		for _, e := range front.entries {
+			if !yield(e, nil) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// fill starts chunks as far as the window goes.
+func (s *scan) fill() {
+	window := s.r.client.o.ReadWindowBytes
+	under := int64(0)
+	for _, c := range s.chunks {
+		under += int64(c.count) * s.mean
+	}
+	for s.next <= s.last && (len(s.chunks) == 0 || len(s.chunks) < scanChunks && under < window) {
+		c := s.chunk(s.next, s.size(window))
+		s.chunks = append(s.chunks, c)
+		s.next += EntryID(c.count)
+		under += int64(c.count) * s.mean
+		s.ask(c)
+	}
+}
+
+// size is how many entries the next chunk should hold.
+func (s *scan) size(window int64) int {
+	n := min(chunkBytes, max(window/4, 1)) / s.mean
+	if !s.seen {
+		n = min(n, 64)
+	}
+	return int(min(max(n, 1), chunkEntries))
+}
+
+// chunk makes a chunk of at most n entries that ends with its fragment.
+func (s *scan) chunk(first EntryID, n int) *chunk {
+	m := s.r.record()
+	q := m.Quorum()
+	f := m.FragmentOf(first)
+	c := &chunk{first: first, count: 1, fragment: m.Fragments[f].Bookies, single: true}
+	if q.Ensemble == q.Write {
+		end := s.last
+		if f+1 < len(m.Fragments) {
+			end = min(end, m.Fragments[f+1].First-1)
+		}
+		c.count = int(min(EntryID(n), end-first+1))
+		c.single = c.count == 1
+	}
+	s.plan(c, q)
+	return c
+}
+
+// plan orders the bookies that a chunk may be read from.
+func (s *scan) plan(c *chunk, q Quorum) {
+	prefer := -1
+	if q.Ensemble == q.Write {
+		prefer = int(s.r.prefer.Load())
+	}
+	c.read = ledger.NewEntryRead(q, c.first, prefer)
+	var bad ledger.IndexSet
+	for i, b := range c.fragment {
+		if s.r.client.quarantined(b) {
+			bad = bad.With(i)
+		}
+	}
+	c.read.Demote(bad)
+}
+
+// ask sends a chunk's request to the next bookie.
+func (s *scan) ask(c *chunk) bool {
+	i, ok := c.read.Next()
+	if !ok {
+		return false
+	}
+	c.asked = time.Now()
+	p := s.r.client.peer(c.fragment[i])
+	x := &call{sink: s.box, index: i, detail: c}
+	r := wire.Request{Op: wire.OpRead, Ledger: int64(s.r.id), Entry: int64(c.first)}
+	if !c.single && !p.noBatch.Load() {
+		r.Op = wire.OpBatchRead
+		r.MaxCount = int32(c.count)
+		r.MaxSize = int64(min(2*chunkBytes, s.r.client.o.MaxFrameBytes))
+	}
+	p.send(wire.V2, &r, x, s.r.client.o.ReadTimeout)
+	return true
+}
+
+// wait waits for answers, and asks a second bookie if the first is slow.
+func (s *scan) wait(front *chunk) error {
+	slow := max(0, s.r.client.o.HedgeDelay-time.Since(front.asked))
+	if s.timer == nil {
+		s.timer = time.NewTimer(slow)
+	} else {
+		s.timer.Reset(slow)
+	}
+	select {
+	case <-s.box.wake:
+	case <-s.timer.C:
+		if !s.ask(front) {
+			front.asked = time.Now()
+		}
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	case <-s.r.ctx.Done():
+		return context.Cause(s.r.ctx)
+	}
+	calls, _ := s.box.take()
+	for _, x := range calls {
+		s.answer(x)
+	}
+	return nil
+}
+
+// answer takes one answer to a chunk's request.
+func (s *scan) answer(x *call) {
+	c := x.detail.(*chunk)
+	if c.ready {
+		return
+	}
+	a := x.answer()
+	p := x.conn.peer
+	if a == ledger.AnswerOK {
+		a = s.accept(c, x)
+	} else {
+		err := x.failure()
+		c.causes = append(c.causes, err)
+		if x.op == wire.OpBatchRead && errors.Is(x.err, errConnClosed) && !p.answered.Load() {
+			// It hung up on the first batch read that it was sent: it does not know them.
+			p.noBatch.Store(true)
+			s.r.client.o.Logger.Info("bookie does not know batch reads", "bookie", string(p.id))
+		}
+	}
+	switch o := c.read.Answer(x.index, a); o {
+	case ledger.ReadFound:
+		if s.r.prefer.Load() != int32(x.index) && len(c.causes) > 0 {
+			s.r.prefer.Store(int32(x.index))
+		}
+		c.ready, c.outcome = true, o
+	case ledger.ReadPending:
+		s.ask(c)
+	default:
+		c.ready, c.outcome = true, o
+	}
+}
+
+// accept checks the entries of an answer and keeps those in front of the first bad one.
+func (s *scan) accept(c *chunk, x *call) ledger.Answer {
+	bodies := x.entries
+	if x.op == wire.OpRead {
+		bodies = [][]byte{x.body}
+	}
+	for i, b := range bodies {
+		if i == c.count {
+			break
+		}
+		id := c.first + EntryID(i)
+		e, err := s.r.digest.Open(b, int64(s.r.id), int64(id))
+		if err != nil {
+			c.causes = append(c.causes, s.r.badDigest(x, err))
+			break
+		}
+		c.entries = append(c.entries, Entry{ID: id, Data: e.Payload})
+	}
+	if len(c.entries) == 0 {
+		return ledger.AnswerBadDigest
+	}
+	return ledger.AnswerOK
+}
+
+// pop removes the front chunk, puts one for the entries that it did not bring in its place, and learns their size.
+func (s *scan) pop(front *chunk) {
+	got := len(front.entries)
+	bytes := int64(0)
+	for _, e := range front.entries {
+		bytes += int64(len(e.Data))
+	}
+	mean := bytes/int64(got) + 1
+	if s.seen {
+		mean = (3*s.mean + mean) / 4
+	}
+	s.mean, s.seen = max(mean, 1), true
+	s.chunks = s.chunks[1:]
+	if rest := front.count - got; rest > 0 {
+		c := s.chunk(front.first+EntryID(got), rest)
+		s.chunks = append([]*chunk{c}, s.chunks...)
+		s.ask(c)
+		if missing := rest - c.count; missing > 0 { // the fragments changed; cannot hold more entries than before
+			s.chunks = s.chunks[:1]
+			s.next = c.first + EntryID(c.count)
+		}
+	}
+}
+
+// again tries a chunk that failed once more if the record has changed since: its bookies may have been replaced.
+func (s *scan) again(c *chunk) bool {
+	if c.fresh {
+		return false
+	}
+	newer, err := s.r.refresh(s.ctx)
+	if err != nil || !newer {
+		if err != nil {
+			c.causes = append(c.causes, err)
+		}
+		return false
+	}
+	n := s.chunk(c.first, c.count)
+	n.fresh = true
+	s.chunks = []*chunk{n}
+	s.next = n.first + EntryID(n.count)
+	s.ask(n)
+	return true
+}
+
+// failure says why a chunk can not be read.
+func (s *scan) failure(c *chunk) error {
+	q := s.r.record().Quorum()
+	err := &QuorumError{Ledger: s.r.id, Entry: c.first, Need: 1, Causes: c.causes}
+	if c.outcome == ledger.ReadAbsent {
+		err.Causes = append([]error{fmt.Errorf("all %d bookies: %w", q.Write, ErrNoSuchEntry)}, c.causes...)
+	} else {
+		err.Causes = append([]error{ErrNotEnoughBookies}, c.causes...)
+	}
+	return err
+}

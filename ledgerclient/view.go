@@ -1,0 +1,88 @@
+package ledgerclient
+
+import (
+	"context"
+	"math/rand/v2"
+	"sort"
+	"sync"
+
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/ledgerclient/placement"
+)
+
+// PropertyDomain is the property of a bookie's service info that names its fault domain, such as a rack.
+const PropertyDomain = "bindery.domain"
+
+// bookieView is the last known set of registered bookies.
+type bookieView struct {
+	mu      sync.Mutex // guards the fields below
+	bookies map[BookieID]metadata.Bookie
+	sorted  []BookieID
+	known   chan struct{} // closed after the first update
+	once    sync.Once
+}
+
+func (v *bookieView) get(id BookieID) (metadata.Bookie, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	b, ok := v.bookies[id]
+	return b, ok
+}
+
+// set takes a new set and returns the ids of bookies that registered anew since the last one.
+func (v *bookieView) set(list []metadata.Bookie) []BookieID {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var anew []BookieID
+	next := make(map[BookieID]metadata.Bookie, len(list))
+	v.sorted = v.sorted[:0]
+	for _, b := range list {
+		if old, was := v.bookies[b.ID]; !was || old.Version != b.Version {
+			anew = append(anew, b.ID)
+		}
+		next[b.ID] = b
+		v.sorted = append(v.sorted, b.ID)
+	}
+	sort.Slice(v.sorted, func(i, j int) bool { return v.sorted[i] < v.sorted[j] })
+	v.bookies = next
+	v.once.Do(func() { close(v.known) })
+	return anew
+}
+
+// watchBookies keeps the view up to date until ctx ends.
+func (c *Client) watchBookies(ctx context.Context) {
+	for list := range c.views.Bookies.Watch(ctx) {
+		for _, id := range c.view.set(list) {
+			c.mu.Lock()
+			p := c.peers[id]
+			c.mu.Unlock()
+			if p != nil {
+				p.pardon()
+			}
+		}
+	}
+}
+
+// candidates returns the view for placement, in a stable order.
+func (c *Client) candidates() []placement.Bookie {
+	c.view.mu.Lock()
+	defer c.view.mu.Unlock()
+	all := make([]placement.Bookie, 0, len(c.view.sorted))
+	for _, id := range c.view.sorted {
+		b := c.view.bookies[id]
+		if b.Damaged != nil {
+			continue
+		}
+		all = append(all, placement.Bookie{ID: id, Domain: b.Info.Properties[PropertyDomain], ReadOnly: b.ReadOnly, Quarantined: c.quarantined(id)})
+	}
+	return all
+}
+
+func (c *Client) quarantined(id BookieID) bool {
+	c.mu.Lock()
+	p := c.peers[id]
+	c.mu.Unlock()
+	return p != nil && p.isQuarantined()
+}
+
+func random() float64 { return rand.Float64() }

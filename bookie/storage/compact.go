@@ -30,22 +30,13 @@ type compaction struct {
 	busy    bool // somebody removes the sources; guarded by dir.finalMu
 }
 
-// LogUsage says how much of a log is alive.
-type LogUsage struct {
-	Info    entrylog.LogInfo
-	Bytes   int64 // of entries
-	Live    int64 // of entries whose ledger exists here
-	Ledgers int   // that exist here
-	Damaged bool  // its content is not known whole: it is neither deleted nor compacted
-}
-
 // Dirs returns the number of ledger directories. Those of the other calls for the collector are numbered from 0.
 func (s *Storage) Dirs() int { return len(s.dirs) }
 
-// DirState returns a directory's path and how full it was found last.
-func (s *Storage) DirState(i int) (path string, state DiskState) {
+// DirLevel returns a directory's path and how full it was found last: 0 fine, 1 above the warning mark, 2 full, 3 failed.
+func (s *Storage) DirLevel(i int) (path string, level int) {
 	d := s.dirs[i]
-	return d.path, d.diskState()
+	return d.path, int(d.diskState())
 }
 
 // CollectableLogs returns the logs of a directory whose content is final and in the index, oldest first.
@@ -79,41 +70,45 @@ func (d *dir) collectable(info entrylog.LogInfo) bool {
 	return err == nil && ingested
 }
 
-// Usage reads a log's footer and says how much of it is alive.
-func (s *Storage) Usage(i int, id entrylog.LogID) (LogUsage, error) {
+// LogUsage reads a log's footer and says how much of it is alive: bytes of entries, of them those whose ledger exists
+// here, and the number of such ledgers. A damaged log's content is not known whole: it is neither deleted nor compacted.
+func (s *Storage) LogUsage(i int, id entrylog.LogID) (bytes, live int64, ledgers int, damaged bool, err error) {
 	d := s.dirs[i]
 	footer, err := d.log.Footer(id)
-	if err != nil {
-		return LogUsage{}, fmt.Errorf("usage of entry log %s: %w", id, err)
+	if corrupt.Is(err) {
+		return 0, 0, 0, true, nil
 	}
-	u := LogUsage{Info: footer.Info, Damaged: len(footer.Damage) > 0 || footer.Info.Unreadable}
+	if err != nil {
+		return 0, 0, 0, false, fmt.Errorf("usage of entry log %s: %w", id, err)
+	}
+	damaged = len(footer.Damage) > 0 || footer.Info.Unreadable
 	f := ingestFilter{d: d, log: id}
-	for ledger, bytes := range footer.Ledgers {
-		u.Bytes += bytes
+	for ledger, n := range footer.Ledgers {
+		bytes += n
 		dead, err := f.isDead(ledger)
 		if err != nil {
-			return LogUsage{}, err
+			return 0, 0, 0, false, err
 		}
 		if !dead {
-			u.Live += bytes
-			u.Ledgers++
+			live += n
+			ledgers++
 		}
 	}
-	return u, nil
+	return bytes, live, ledgers, damaged, nil
 }
 
 // RemoveLog deletes a log that holds no entry of a ledger that exists here. Ledger states that it alone holds are written
 // again first.
 func (s *Storage) RemoveLog(ctx context.Context, i int, id entrylog.LogID) error {
 	d := s.dirs[i]
-	u, err := s.Usage(i, id)
+	_, _, ledgers, damaged, err := s.LogUsage(i, id)
 	switch {
 	case err != nil:
 		return err
-	case u.Damaged:
+	case damaged:
 		return fmt.Errorf("entry log %s: %w", id, errLogDamaged)
-	case u.Ledgers > 0:
-		return fmt.Errorf("entry log %s holds entries of %d ledgers", id, u.Ledgers)
+	case ledgers > 0:
+		return fmt.Errorf("entry log %s holds entries of %d ledgers", id, ledgers)
 	}
 	return d.removeLog(ctx, id)
 }

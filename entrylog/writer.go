@@ -26,7 +26,8 @@ type logWriter struct {
 	entries uint64    // since then
 	err     error
 	count   *counters
-	buffers *bufferPair // memory of out, the owner's to give back
+	buffers *bufferPair            // memory of out, the owner's to give back
+	head    [RecordHeaderSize]byte // of the record being added; here, since on the stack it would escape
 }
 
 // writerOptions are what a logWriter needs of Options.
@@ -110,9 +111,8 @@ func (w *logWriter) record(kind byte, body []byte) error {
 	if w.err != nil {
 		return w.err
 	}
-	var h [RecordHeaderSize]byte
-	putRecordHeader(h[:], kind, body, w.seed(w.out.tell()))
-	err := w.out.append(h[:])
+	putRecordHeader(w.head[:], kind, body, w.seed(w.out.tell()))
+	err := w.out.append(w.head[:])
 	if err == nil {
 		err = w.out.append(body)
 	}

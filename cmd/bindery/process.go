@@ -31,7 +31,7 @@ type process struct {
 	etcd   *slog.Logger // of the metadata member and its client
 	muted  *atomic.Bool // silences it
 
-	views   []*bookieView
+	up      atomic.Bool // everything serves
 	admin   *admin.Server
 	member  *etcdmeta.Embedded
 	store   metadata.Store
@@ -83,13 +83,10 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 	if err != nil {
 		return exit(bookie.ExitConfig, err)
 	}
-	for _, b := range p.plan.bookies {
-		p.views = append(p.views, newBookieView(b))
-	}
 	if p.plan.httpListen != "" {
 		o := admin.Options{Config: configView{p.config, e}, Cluster: (*clusterView)(p), Process: processMetrics{}, Token: token, Version: version, Logger: p.log}
-		for _, v := range p.views {
-			o.Bookies = append(o.Bookies, v.views())
+		for _, b := range p.plan.bookies {
+			o.Bookies = append(o.Bookies, admin.Bookie{State: notYet(b.id)})
 		}
 		if p.admin, err = admin.Listen(ctx, p.plan.httpListen, o); err != nil {
 			return exit(bookie.ExitIO, fmt.Errorf("http.listen: %w", portHint(err)))
@@ -104,7 +101,11 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 	if err != nil {
 		return err
 	}
-	return p.startBookies(ctx, e)
+	if err := p.startBookies(ctx, e); err != nil {
+		return err
+	}
+	p.up.Store(true)
+	return nil
 }
 
 func (p *process) startMember(ctx context.Context) error {
@@ -153,14 +154,14 @@ func (p *process) startBookies(ctx context.Context, e config.Effective) error {
 			return withBookieExit(plan.id, err)
 		}
 		p.bookies = append(p.bookies, b)
-		p.views[i].bind(b)
+		if p.admin != nil {
+			p.admin.SetBookie(i, b.Views())
+		}
 	}
 	failed := make(chan error, len(p.bookies))
 	for i, b := range p.bookies {
 		go func() {
-			err := b.Start(ctx)
-			p.views[i].started(err)
-			failed <- withBookieExit(p.plan.bookies[i].id, err)
+			failed <- withBookieExit(p.plan.bookies[i].id, b.Start(ctx))
 		}()
 	}
 	var first error
@@ -241,7 +242,6 @@ func (p *process) stop(ctx context.Context) error {
 	defer cancel()
 	stopped := make(chan error, len(p.bookies))
 	for i, b := range p.bookies {
-		p.views[i].stopping()
 		go func() {
 			err := b.Stop(stopCtx)
 			if err != nil {

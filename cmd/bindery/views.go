@@ -4,69 +4,22 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"sync"
 
 	"github.com/VictoriaMetrics/metrics"
-	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/admin"
 	"github.com/binderylog/bindery/internal/config"
 	"github.com/binderylog/bindery/internal/metadata"
 )
 
-// bookieView shows one bookie to the admin server, from before it exists until after it has stopped.
-type bookieView struct {
-	plan bookiePlan
-
-	mu    sync.Mutex
-	b     *bookie.Bookie
-	phase string // starting, serving, stopping, stopped or failed
-	err   error
-}
-
-func newBookieView(p bookiePlan) *bookieView { return &bookieView{plan: p, phase: "starting"} }
-
-func (v *bookieView) views() admin.Bookie { return admin.Bookie{State: v} }
-
-func (v *bookieView) bind(b *bookie.Bookie) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.b = b
-}
-
-func (v *bookieView) started(err error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.phase, v.err = "serving", err
-	if err != nil {
-		v.phase = "failed"
-	}
-}
-
-func (v *bookieView) stopping() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.phase = "stopping"
-}
+// notYet stands in for a bookie until it exists: the admin server is open before that.
+type notYet string
 
 // State implements admin.StateView.
-func (v *bookieView) State() admin.State {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	s := admin.State{ID: v.plan.id, Phase: v.phase, Running: v.phase == "serving", ShuttingDown: v.phase == "stopping"}
-	if v.err != nil {
-		s.Reason = v.err.Error()
-	}
-	return s
-}
+func (id notYet) State() admin.State { return admin.State{ID: string(id), Phase: "starting"} }
 
-// replaying says whether a bookie is still on its way to serving.
+// replaying says whether the process is still on its way to serving.
 func (p *process) replaying() bool {
-	for _, v := range p.views {
-		if v.State().Phase == "starting" {
-			return true
-		}
-	}
-	return len(p.views) == 0
+	return !p.up.Load()
 }
 
 // clusterView shows the cluster's bookies.

@@ -349,3 +349,13 @@ func TestPortInUse(t *testing.T) {
 	_, err := Listen(t.Context(), s.Addr().String(), Options{})
 	require.ErrorContains(t, err, "address already in use")
 }
+
+func TestBookieThatComesLater(t *testing.T) {
+	f := running()
+	s, base := start(t, Options{Bookies: []Bookie{{State: f}}})
+	code, _, _ := call(t, "GET", base+"/api/v1/bookie/info", "")
+	require.Equal(t, 404, code)
+	s.SetBookie(0, f.views())
+	code, _, _ = call(t, "GET", base+"/api/v1/bookie/info", "")
+	require.Equal(t, 200, code)
+}

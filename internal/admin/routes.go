@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -23,42 +24,31 @@ type endpoint struct {
 // handler answers one call.
 type handler func(w http.ResponseWriter, r *http.Request)
 
-func (s *Server) routes() http.Handler {
-	trees := make([]map[string]endpoint, len(s.o.Bookies))
-	for i := range s.o.Bookies {
-		trees[i] = s.bookieRoutes(s.o.Bookies[i], i == 0)
-	}
-	if len(trees) == 0 {
-		trees = append(trees, s.bookieRoutes(Bookie{}, true))
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path := strings.TrimSuffix(r.URL.Path, "/")
-		tree := trees[0]
-		if rest, ok := strings.CutPrefix(path, "/bookies/"); ok {
-			number, tail, _ := strings.Cut(rest, "/")
-			n := 0
-			for i := range trees {
-				if number == fmt.Sprint(i+1) {
-					n = i + 1
-				}
-			}
-			if n == 0 {
-				problem(w, http.StatusNotFound, fmt.Sprintf("this process runs %d bookies; there is no bookie %q", len(s.o.Bookies), number))
-				return
-			}
-			tree, path = trees[n-1], "/"+tail
-		}
-		if strings.HasPrefix(path, "/debug/pprof") || strings.HasPrefix(path, "/api/v2/debug/pprof") {
-			s.profile(w, r, strings.TrimPrefix(path, "/api/v2"))
+// tree is the paths of one bookie.
+type tree map[string]endpoint
+
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	n := 1
+	if rest, ok := strings.CutPrefix(path, "/bookies/"); ok {
+		number, tail, _ := strings.Cut(rest, "/")
+		var err error
+		if n, err = strconv.Atoi(number); err != nil || n < 1 || n > len(s.o.Bookies) {
+			problem(w, http.StatusNotFound, fmt.Sprintf("this process runs %d bookies; there is no bookie %q", len(s.o.Bookies), number))
 			return
 		}
-		e, ok := tree[path]
-		if !ok {
-			problem(w, http.StatusNotFound, "no such path")
-			return
-		}
-		s.serve(w, r, e)
-	})
+		path = "/" + tail
+	}
+	if strings.HasPrefix(path, "/debug/pprof") || strings.HasPrefix(path, "/api/v2/debug/pprof") {
+		s.profile(w, r, strings.TrimPrefix(path, "/api/v2"))
+		return
+	}
+	e, ok := (*s.trees[n-1].Load())[path]
+	if !ok {
+		problem(w, http.StatusNotFound, "no such path")
+		return
+	}
+	s.serve(w, r, e)
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, e endpoint) {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,11 +37,12 @@ type Options struct {
 
 // Server is the admin HTTP server of a process.
 type Server struct {
-	o    Options
-	log  *slog.Logger
-	http *http.Server
-	ln   net.Listener
-	wg   sync.WaitGroup
+	o     Options
+	log   *slog.Logger
+	trees []atomic.Pointer[tree] // of paths, one per bookie
+	http  *http.Server
+	ln    net.Listener
+	wg    sync.WaitGroup
 
 	mu     sync.Mutex
 	served error // of the accept loop, once it ended unasked
@@ -57,8 +59,13 @@ func Listen(ctx context.Context, address string, o Options) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.trees = make([]atomic.Pointer[tree], max(len(o.Bookies), 1))
+	s.SetBookie(0, Bookie{}) // of a process without a bookie
+	for i, b := range o.Bookies {
+		s.SetBookie(i, b)
+	}
 	s.http = &http.Server{
-		Handler:           s.routes(),
+		Handler:           http.HandlerFunc(s.route),
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -75,6 +82,12 @@ func Listen(ctx context.Context, address string, o Options) (*Server, error) {
 		}
 	})
 	return s, nil
+}
+
+// SetBookie replaces the views of the i-th bookie, which may not have existed when the server was opened.
+func (s *Server) SetBookie(i int, b Bookie) {
+	t := s.bookieRoutes(b, i == 0)
+	s.trees[i].Store(&t)
 }
 
 // Addr is the address that the server listens on.

@@ -8,8 +8,8 @@ import (
 )
 
 // bookieRoutes is the tree of one bookie. Paths and bodies under /api/v1 are BookKeeper's.
-func (s *Server) bookieRoutes(b Bookie, first bool) map[string]endpoint {
-	t := map[string]endpoint{
+func (s *Server) bookieRoutes(b Bookie, first bool) tree {
+	t := tree{
 		"/heartbeat": {methods: map[string]handler{"*": func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "OK\n") }}},
 		"/metrics": {
 			methods:     map[string]handler{http.MethodGet: func(w http.ResponseWriter, _ *http.Request) { s.metrics(w, b, first) }},

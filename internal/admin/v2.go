@@ -15,7 +15,7 @@ type status struct {
 }
 
 // v2Routes adds the typed paths.
-func (s *Server) v2Routes(b Bookie, t map[string]endpoint) {
+func (s *Server) v2Routes(b Bookie, t tree) {
 	get := func(path string, h handler) {
 		t["/api/v2"+path] = endpoint{methods: map[string]handler{http.MethodGet: h}}
 	}

@@ -40,20 +40,23 @@ type replayed struct {
 }
 
 // openEngine opens journals and storage. journalIDs are the stable ids of the journal directories.
-func openEngine(o *Options, journalIDs []string, st *state) (e *engine, err error) {
-	e = &engine{o: o, state: st, wake: make(chan struct{}, 1)}
-	defer func() {
-		if err != nil {
-			_ = e.abandon()
-		}
-	}()
+func openEngine(o *Options, journalIDs []string, st *state) (*engine, error) {
+	e := &engine{o: o, state: st, wake: make(chan struct{}, 1)}
+	if err := e.open(journalIDs); err != nil {
+		return nil, errors.Join(err, e.abandon())
+	}
+	return e, nil
+}
+
+func (e *engine) open(journalIDs []string) error {
+	o := e.o
 	for i, dir := range o.JournalDirs {
 		jo := o.Journal
 		jo.Label = fmt.Sprint(i)
 		jo.Relaxed = o.Durability == DurabilityRelaxed
 		j, err := journal.Open(o.FS, dir, jo)
 		if err != nil {
-			return nil, openFailed("journal directory", dir, err)
+			return openFailed("journal directory", dir, err)
 		}
 		e.journals = append(e.journals, j)
 	}
@@ -69,10 +72,12 @@ func openEngine(o *Options, journalIDs []string, st *state) (e *engine, err erro
 	so.Journals = journalIDs
 	so.OnCheckpoint = e.trim
 	so.OnDirFailed = e.dirFailed
-	if e.st, err = storage.Open(o.FS, so); err != nil {
-		return nil, openFailed("storage", "", err)
+	st, err := storage.Open(o.FS, so)
+	if err != nil {
+		return openFailed("storage", "", err)
 	}
-	return e, nil
+	e.st = st
+	return nil
 }
 
 // openFailed gives the error of an Open the exit code that it stands for.

@@ -19,7 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/binderylog/bindery/bookie/index"
 	"github.com/binderylog/bindery/internal/digest"
+	"github.com/binderylog/bindery/internal/intent"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/internal/vfs/memfs"
@@ -85,6 +87,12 @@ func testOptions(fs vfs.FS, dir string) Options {
 	return o
 }
 
+// onVFS makes the parts that otherwise open files of the operating system use fs.
+func onVFS(o *Options, fs vfs.FS) {
+	o.Storage.OpenIndex = func(path string, io index.Options) (index.Index, error) { return index.OpenMem(fs, path, io) }
+	o.Storage.OpenIntents = func(dir string, io intent.Options) (intent.Log, error) { return intent.OpenVFS(fs, dir, io) }
+}
+
 // startBookie starts a bookie on cfg.fs (default: a new one in memory).
 func startBookie(t testing.TB, cfg bookieConfig) *testBookie {
 	t.Helper()
@@ -96,6 +104,9 @@ func startBookie(t testing.TB, cfg bookieConfig) *testBookie {
 	b.o.Logger = slog.New(slog.NewTextHandler(b.logs, nil))
 	if cfg.mod != nil {
 		cfg.mod(&b.o)
+	}
+	if cfg.fs != vfs.OS() {
+		onVFS(&b.o, cfg.fs)
 	}
 	b.o.EnsureDefaults()
 	b.state = newState(nil)

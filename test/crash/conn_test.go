@@ -69,6 +69,13 @@ func (c *conn) failed() error {
 	return c.err
 }
 
+// isOpen says whether such a call has no answer yet.
+func (c *conn) isOpen(op wire.Op, ledgerID, entry int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open[callKey{op, ledgerID, entry}]) > 0
+}
+
 // send writes a request into the buffer; done runs once, on the receiver's goroutine or, if the connection has ended,
 // here. flush must follow.
 func (c *conn) send(r *wire.Request, done func(answer)) {

@@ -99,7 +99,7 @@ func TestCrash(t *testing.T) {
 		require.NotEmpty(t, points, "CRASH_POINTS=%s", only)
 	}
 	bin := buildBinary(t)
-	base, err := os.MkdirTemp("", "bindery-crash-")
+	base, err := os.MkdirTemp("", "bindery-crashtest-")
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {

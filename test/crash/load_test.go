@@ -67,7 +67,8 @@ func (w *world) sendAdd(c *conn, r *replica, rng *rand.Rand) {
 	case fenced && p < 70:
 		flags = wire.RecoveryAdd | wire.HighPriority
 		r.next++
-	case fenced: // refused, and not noted as sent
+	case fenced: // to be refused, so it is not noted as sent
+		entry = probeEntry + 1 + rng.Int64N(1<<30)
 	case p < 4 && r.next > 0: // again what was sent before
 		entry = rng.Int64N(r.next)
 		if rng.IntN(2) == 0 {
@@ -85,6 +86,9 @@ func (w *world) sendAdd(c *conn, r *replica, rng *rand.Rand) {
 	before := r.entries[entry]
 	r.mu.Unlock()
 	id := r.of.id
+	if c.isOpen(wire.OpAdd, id, entry) {
+		return // V2 could not tell the two answers apart
+	}
 	c.send(&wire.Request{Op: wire.OpAdd, Ledger: id, Entry: entry, Flags: flags, HasKey: true, Key: w.key(id), Body: w.body(id, entry)}, func(a answer) {
 		switch {
 		case a.err != nil || a.code == wire.TooMany:

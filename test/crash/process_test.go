@@ -79,8 +79,8 @@ func start(bin, dir, log, points string) (*process, error) {
 		"BINDERY_STORAGE__MEMORY=128MiB",
 		"BINDERY_STORAGE__FLUSH_INTERVAL=1s",
 		"BINDERY_GC__INTERVAL=1s",
-		"BINDERY_GC__MINOR_EVERY=2s",
-		"BINDERY_GC__MAJOR_EVERY=4s",
+		"BINDERY_GC__MINOR__EVERY=2s",
+		"BINDERY_GC__MAJOR__EVERY=4s",
 		"BINDERY_DISK__ALLOW_SHARED=true",
 		"BINDERY_DISK__ALLOW_ANY_FS=true",
 	)

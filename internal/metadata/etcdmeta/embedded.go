@@ -12,7 +12,9 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
 
 	"github.com/binderylog/bindery/internal/vfs"
 )
@@ -62,6 +64,8 @@ type Embedded struct {
 	lock   io.Closer
 	client string
 
+	cut context.CancelFunc // ends the streams of clients
+
 	failed chan struct{} // closed when the member stopped by itself
 	err    error         // why; set before failed is closed
 	stop   chan struct{}
@@ -106,11 +110,14 @@ func start(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
 	if err != nil {
 		return nil, err
 	}
+	serving, cut := context.WithCancel(context.Background())
+	cfg.GRPCAdditionalServerOptions = append(cfg.GRPCAdditionalServerOptions, grpc.ChainStreamInterceptor(endStreams(serving)))
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
+		cut()
 		return nil, err
 	}
-	m := &Embedded{etcd: e, failed: make(chan struct{}), stop: make(chan struct{})}
+	m := &Embedded{etcd: e, cut: cut, failed: make(chan struct{}), stop: make(chan struct{})}
 	timer := time.NewTimer(o.StartTimeout)
 	defer timer.Stop()
 	select {
@@ -124,6 +131,7 @@ func start(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
 		err = fmt.Errorf("not ready within %s: is a majority of %q reachable?", o.StartTimeout, cfg.InitialCluster)
 	}
 	if err != nil {
+		cut()
 		e.Close()
 		return nil, err
 	}
@@ -186,6 +194,30 @@ func parseURL(s string) (url.URL, error) {
 	return *u, nil
 }
 
+// endStreams returns an interceptor that ends watches and lease streams when ctx does. etcd itself waits for them for
+// five seconds and more when it stops, and clients, who reconnect anyway, keep them open for ever.
+func endStreams(ctx context.Context) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		sctx, cancel := context.WithCancel(stream.Context())
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		err := handler(srv, &cuttableStream{stream, sctx})
+		if ctx.Err() != nil {
+			return rpctypes.ErrGRPCStopped // which tells clients to reconnect
+		}
+		return err
+	}
+}
+
+// cuttableStream is a stream with another context.
+type cuttableStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (s *cuttableStream) Context() context.Context { return s.ctx }
+
 // watch waits for the member to stop by itself.
 func (m *Embedded) watch() {
 	select {
@@ -221,6 +253,7 @@ func (m *Embedded) Close() error {
 	m.once.Do(func() {
 		close(m.stop)
 		m.wg.Wait()
+		m.cut()
 		m.etcd.Close()
 		err = m.lock.Close()
 	})

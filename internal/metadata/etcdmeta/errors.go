@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/binderylog/bindery/internal/metadata"
@@ -52,21 +55,27 @@ func wrapFinal(err error) error {
 	return fmt.Errorf("etcd refused the request: %w", err)
 }
 
-// notSent reports whether a failed write surely never reached etcd's log: there was no connection to send it on, or the
-// member refused it before proposing it.
-func notSent(err error) bool {
-	msg := err.Error()
-	switch codeOf(err) {
-	case codes.ResourceExhausted: // "too many requests", see final
-		return true
-	case codes.Unavailable:
-		return strings.Contains(msg, "Error while dialing") ||
-			strings.Contains(msg, "there is no address available") ||
-			strings.Contains(msg, "there is no connection available") ||
-			strings.Contains(msg, "authentication handshake failed") ||
-			strings.Contains(msg, "no children to pick from")
+// refusedUnseen reports whether a member refused a write before it proposed it to the others.
+func refusedUnseen(err error) bool {
+	return codeOf(err) == codes.ResourceExhausted && !final(err) // "too many requests"
+}
+
+// sentKey is the context key under which a write keeps the *atomic.Bool that noteSent sets.
+type sentKey struct{}
+
+// noteSent is a client interceptor that tells a write whether it got a connection to be sent on. Without one, whatever the
+// error, etcd has not seen it. With one it may have.
+func noteSent(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	sent, ok := ctx.Value(sentKey{}).(*atomic.Bool)
+	if !ok {
+		return invoke(ctx, method, req, reply, cc, opts...)
 	}
-	return false
+	var to peer.Peer // filled in once the call has a stream on a connection
+	err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Peer(&to))...)
+	if to.Addr != nil || err == nil {
+		sent.Store(true)
+	}
+	return err
 }
 
 // backoff spaces retries: 20 ms doubling to 1 s, with jitter.

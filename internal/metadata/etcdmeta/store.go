@@ -27,6 +27,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	backoffgrpc "google.golang.org/grpc/backoff"
 
 	"github.com/binderylog/bindery/internal/metadata"
 )
@@ -102,6 +104,14 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		Password:             o.Password,
 		Logger:               zapLogger(o.Logger),
 		MaxCallSendMsgSize:   2 * metadata.ValueMax,
+		DialOptions: []grpc.DialOption{
+			grpc.WithChainUnaryInterceptor(noteSent),
+			// grpc's own back-off grows to two minutes, longer than a session lives.
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoffgrpc.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+				MinConnectTimeout: 3 * time.Second,
+			}),
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ", "), err)

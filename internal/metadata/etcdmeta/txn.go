@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -126,13 +127,14 @@ func (s *Store) write(ctx context.Context, fn func(context.Context) error) error
 	}
 	defer cancel()
 	for pause := newBackoff(); ; {
-		err := fn(ctx)
+		var sent atomic.Bool
+		err := fn(context.WithValue(ctx, sentKey{}, &sent))
 		switch {
 		case err == nil:
 			return nil
 		case final(err):
 			return wrapFinal(err)
-		case !notSent(err):
+		case sent.Load() && !refusedUnseen(err):
 			return s.endOfTime(ctx, metadata.ErrUnknownOutcome, err)
 		}
 		if !pause.wait(ctx) {

@@ -52,7 +52,7 @@ func (p plan) String() string {
 func reach(point string) int {
 	switch {
 	case strings.HasPrefix(point, "journal.group"), point == "journal.before-ack":
-		return 600
+		return 200
 	case strings.HasPrefix(point, "index.tx"), strings.HasPrefix(point, "storage.flush"), strings.HasPrefix(point, "entrylog.checkpoint"):
 		return 8
 	case strings.HasPrefix(point, "intent."):

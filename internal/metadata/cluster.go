@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -216,16 +217,18 @@ func (c *Cluster) Format(ctx context.Context) (string, error) {
 // deleteAll removes every key under prefix.
 func (c *Cluster) deleteAll(ctx context.Context, prefix string) error {
 	for {
-		keys, err := c.store.Keys(ctx, prefix, "", TxnMax)
+		keys, err := c.store.Keys(ctx, prefix, "", pageSize)
 		if err != nil || len(keys) == 0 {
 			return err
 		}
-		var t Txn
-		for _, k := range keys {
-			t.Deletes = append(t.Deletes, Delete{Key: k, Version: Any})
-		}
-		if _, err := c.store.Txn(ctx, t); err != nil && !errors.Is(err, ErrUnknownOutcome) {
-			return err
+		for part := range slices.Chunk(keys, TxnMax) {
+			var t Txn
+			for _, k := range part {
+				t.Deletes = append(t.Deletes, Delete{Key: k, Version: Any})
+			}
+			if _, err := c.store.Txn(ctx, t); err != nil && !errors.Is(err, ErrUnknownOutcome) {
+				return err
+			}
 		}
 	}
 }

@@ -12,9 +12,12 @@ import (
 	"github.com/binderylog/bindery/internal/ledger"
 )
 
-// pageSize is how many keys a listing asks for at once. A record is a few hundred bytes, so a page with values stays well
-// below a megabyte for ordinary ledgers.
-const pageSize = 1000
+// Sizes of the pages that listings ask for. A record is a few hundred bytes, but one of a ledger with thousands of
+// fragments has hundreds of kilobytes.
+const (
+	pageSize       = 1000 // keys alone
+	recordPageSize = 250  // keys with values
+)
 
 // Ledgers is the view of the ledger records.
 type Ledgers struct {
@@ -175,7 +178,7 @@ type Record struct {
 // yields.
 func (l *Ledgers) Records(ctx context.Context) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		for e, err := range l.scan(ctx, -1, pageSize, true) {
+		for e, err := range l.scan(ctx, -1, recordPageSize, true) {
 			var m *ledger.Metadata
 			if err == nil {
 				m, err = DecodeLedger(e.kv.Key, e.kv.Value)

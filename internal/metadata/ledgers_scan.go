@@ -62,24 +62,37 @@ func (l *Ledgers) scan(ctx context.Context, after ledger.ID, page int, values bo
 
 // walk yields the records under prefix. In the long pass over a hybrid tree, keys of three-level subtrees are jumped over.
 // It returns false when the scan is over: the consumer stopped or an error was yielded.
+//
+// etcd counts every key of the range that a page is read from, so a page of a million keys costs a million steps whatever
+// its limit. Pages are therefore read from the narrowest scope that promises a full one, and from a wider one, a character
+// less, when that has no more.
 func (l *Ledgers) walk(ctx context.Context, prefix string, after ledger.ID, page int, values, long bool, yield func(scanned, error) bool) bool {
-	cursor := ""
+	cursor, scope := "", prefix
 	if after >= 0 && l.isLong(after) == long && strings.HasPrefix(l.Key(after), prefix) {
 		cursor = l.Key(after)
+		scope = longer(prefix, cursor[:len(cursor)-4]) // the rest of the same leaf directory
 	}
 	jumps := long && l.scheme == SchemeHybrid
 	limit := page
-	if jumps {
+	if jumps && cursor == "" {
 		limit = 1 // most likely the first key is only there to be jumped over
 	}
 	for {
-		kvs, err := l.page(ctx, prefix, cursor, limit, values)
+		kvs, err := l.page(ctx, scope, cursor, limit, values)
 		if err != nil {
 			yield(scanned{}, err)
 			return false
 		}
 		if len(kvs) == 0 {
-			return true
+			if scope == prefix {
+				return true
+			}
+			scope = scope[:len(scope)-1]
+			continue
+		}
+		if first, last := kvs[0].Key, kvs[len(kvs)-1].Key; len(kvs) > 1 {
+			scope = longer(prefix, commonPrefix(first, last))
+			scope = longer(prefix, scope[:len(scope)-1])
 		}
 		limit = page
 		for _, kv := range kvs {
@@ -87,7 +100,7 @@ func (l *Ledgers) walk(ctx context.Context, prefix string, after ledger.ID, page
 			rel := kv.Key[len(l.root)+1:]
 			if jumps && len(rel) > 2 && rel[2] == '/' && allDigits(rel[:2]) && rel[:2] <= "21" {
 				// The first pass has this subtree. Its keys end before this cursor.
-				cursor, limit = l.root+"/"+rel[:2]+"/\xff", 1
+				cursor, scope, limit = l.root+"/"+rel[:2]+"/\xff", prefix, 1
 				break
 			}
 			id, parent, err := l.scheme.ParseLedgerPath(rel)
@@ -103,6 +116,22 @@ func (l *Ledgers) walk(ctx context.Context, prefix string, after ledger.ID, page
 			}
 		}
 	}
+}
+
+// longer returns the longer of two strings of which one starts the other.
+func longer(a, b string) string {
+	if len(a) > len(b) {
+		return a
+	}
+	return b
+}
+
+func commonPrefix(a, b string) string {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return a[:n]
 }
 
 // isLong reports whether the record of id has a five-level path.

@@ -1,7 +1,15 @@
 package memmeta_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -21,4 +29,163 @@ func TestConformance(t *testing.T) {
 			require.True(t, s.(*memmeta.Store).ExpireSession())
 		},
 	})
+}
+
+func TestFaults(t *testing.T) {
+	ctx := context.Background()
+	tree := memmeta.NewTree()
+	s, other := tree.Open(), tree.Open()
+	defer s.Close()
+	defer other.Close()
+	var seen []memmeta.Op
+	fault := memmeta.Fault{}
+	s.SetFaults(func(op memmeta.Op) memmeta.Fault { seen = append(seen, op); return fault })
+
+	fault = memmeta.Fault{Err: errors.New("down")}
+	_, err := s.Get(ctx, "/k")
+	require.ErrorIs(t, err, metadata.ErrUnavailable)
+	require.ErrorIs(t, err, fault.Err)
+	_, err = s.Put(ctx, "/k", nil, metadata.Absent)
+	require.ErrorIs(t, err, metadata.ErrUnavailable)
+	require.Equal(t, []memmeta.Op{{Name: "get", Keys: []string{"/k"}}, {Name: "txn", Keys: []string{"/k"}}}, seen)
+
+	fault = memmeta.Fault{Outcome: memmeta.Applied}
+	_, err = s.Put(ctx, "/applied", []byte("1"), metadata.Absent)
+	require.ErrorIs(t, err, metadata.ErrUnknownOutcome)
+	_, err = other.Get(ctx, "/applied")
+	require.NoError(t, err)
+
+	fault = memmeta.Fault{Outcome: memmeta.Dropped}
+	_, err = s.Put(ctx, "/dropped", []byte("1"), metadata.Absent)
+	require.ErrorIs(t, err, metadata.ErrUnknownOutcome)
+	_, err = s.Sequence(ctx, "/seq/ID-")
+	require.ErrorIs(t, err, metadata.ErrUnknownOutcome)
+
+	// A late write lands under its conditions as they are then: the first of these two loses, the second wins.
+	fault = memmeta.Fault{Outcome: memmeta.Late}
+	value := []byte("late")
+	_, err = s.Put(ctx, "/late-a", value, metadata.Absent)
+	require.ErrorIs(t, err, metadata.ErrUnknownOutcome)
+	_, err = s.Put(ctx, "/late-b", value, metadata.Absent)
+	require.ErrorIs(t, err, metadata.ErrUnknownOutcome)
+	copy(value, "xxxx") // the caller may reuse its buffer
+	_, err = other.Get(ctx, "/late-b")
+	require.ErrorIs(t, err, metadata.ErrNotFound)
+	_, err = other.Put(ctx, "/late-a", []byte("first"), metadata.Absent)
+	require.NoError(t, err)
+	require.Equal(t, 2, tree.Late())
+	require.Equal(t, 1, tree.LandLate())
+	require.Zero(t, tree.Late())
+	for key, want := range map[string]string{"/late-a": "first", "/late-b": "late", "/applied": "1"} {
+		kv, err := other.Get(ctx, key)
+		require.NoError(t, err)
+		require.Equal(t, want, string(kv.Value))
+	}
+	_, err = other.Get(ctx, "/dropped")
+	require.ErrorIs(t, err, metadata.ErrNotFound)
+}
+
+func TestDelayIsFakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memmeta.Open("")
+		defer s.Close()
+		s.SetFaults(func(memmeta.Op) memmeta.Fault { return memmeta.Fault{Delay: time.Hour} })
+		begun := time.Now()
+		_, err := s.Put(context.Background(), "/k", nil, metadata.Any)
+		require.NoError(t, err)
+		require.Equal(t, time.Hour, time.Since(begun))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_, err = s.Put(ctx, "/k2", nil, metadata.Any)
+		require.ErrorIs(t, err, metadata.ErrUnavailable)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		s.SetFaults(nil)
+		_, err = s.Get(context.Background(), "/k2")
+		require.ErrorIs(t, err, metadata.ErrNotFound)
+	})
+}
+
+// TestCreateOutcomes lets every answer to a creation get lost in every way. The creator ends with its ledger, or with an
+// error that leaves open whether it exists; never with "exists" about its own record.
+func TestCreateOutcomes(t *testing.T) {
+	for _, first := range []memmeta.Outcome{memmeta.Applied, memmeta.Dropped, memmeta.Late} {
+		for _, second := range []memmeta.Outcome{memmeta.Known, memmeta.Applied, memmeta.Dropped, memmeta.Late} {
+			tree := memmeta.NewTree()
+			s := tree.Open()
+			faults := []memmeta.Outcome{first, second}
+			s.SetFaults(func(op memmeta.Op) memmeta.Fault {
+				if op.Name != "txn" || len(faults) == 0 {
+					return memmeta.Fault{}
+				}
+				f := faults[0]
+				faults = faults[1:]
+				if len(faults) == 0 {
+					tree.LandLate()
+				}
+				return memmeta.Fault{Outcome: f}
+			})
+			l := metadata.NewLedgers(s, "/ledgers")
+			v, err := l.Create(context.Background(), 5, metadatatest.Record())
+			require.NoError(t, err, "outcomes %d, %d", first, second)
+			_, have, err := l.Read(context.Background(), 5)
+			require.NoError(t, err)
+			require.Equal(t, have, v)
+			_, err = l.Create(context.Background(), 5, metadatatest.Record())
+			require.ErrorIs(t, err, metadata.ErrExists)
+			require.NoError(t, s.Close())
+		}
+	}
+	// Out of time with an unknown outcome: it says so.
+	s := memmeta.Open("")
+	defer s.Close()
+	s.SetFaults(func(op memmeta.Op) memmeta.Fault { return memmeta.Fault{Outcome: memmeta.Late} })
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	_, err := metadata.NewLedgers(s, "/ledgers").Create(ctx, 5, metadatatest.Record())
+	require.ErrorIs(t, err, metadata.ErrUnknownOutcome)
+}
+
+// TestOrderedAgainstMap compares the tree with a plain map under random writes.
+func TestOrderedAgainstMap(t *testing.T) {
+	ctx := context.Background()
+	s := memmeta.Open("")
+	defer s.Close()
+	rng := rand.New(rand.NewPCG(1, 2))
+	model := map[string]bool{}
+	for range 30_000 {
+		k := fmt.Sprintf("/%05d", rng.IntN(4000))
+		if rng.IntN(5) < 2 {
+			require.NoError(t, s.Delete(ctx, k, metadata.Any))
+			delete(model, k)
+		} else {
+			_, err := s.Put(ctx, k, nil, metadata.Any)
+			require.NoError(t, err)
+			model[k] = true
+		}
+	}
+	keys, err := s.Keys(ctx, "/", "", 1<<20)
+	require.NoError(t, err)
+	require.Equal(t, slices.Sorted(maps.Keys(model)), keys)
+	for _, after := range []string{"/00000", "/02000", "/03999", "/0200"} {
+		got, err := s.Keys(ctx, "/", after, 7)
+		require.NoError(t, err)
+		i, found := slices.BinarySearch(keys, after)
+		if found {
+			i++
+		}
+		require.Equal(t, keys[i:min(i+7, len(keys))], append([]string{}, got...))
+	}
+}
+
+func TestNamedTreesAreShared(t *testing.T) {
+	a, b, c := memmeta.Open("shared-test"), memmeta.Open("shared-test"), memmeta.Open("other-test")
+	defer a.Close()
+	defer b.Close()
+	defer c.Close()
+	_, err := a.Put(context.Background(), "/k", nil, metadata.Any)
+	require.NoError(t, err)
+	_, err = b.Get(context.Background(), "/k")
+	require.NoError(t, err)
+	_, err = c.Get(context.Background(), "/k")
+	require.ErrorIs(t, err, metadata.ErrNotFound)
 }

@@ -47,7 +47,7 @@ type Fault struct {
 type Store struct {
 	tree *Tree
 
-	mu      sync.Mutex // guards the fields below; never held while tree.mu is taken by others' calls into the store
+	mu      sync.Mutex // guards the three fields below; taken before tree.mu
 	faults  func(Op) Fault
 	session *session
 	closed  bool

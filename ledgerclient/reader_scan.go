@@ -70,7 +70,12 @@ func (r *Reader) scan(ctx context.Context, first, last EntryID, yield func(Entry
 		s.mean = m.Length/(int64(m.LastEntry)+1) + 1
 		s.seen = true
 	}
+	defer s.stop()
 	for s.next <= s.last || len(s.chunks) > 0 {
+		if err := s.ended(); err != nil {
+			yield(Entry{}, fmt.Errorf("read ledger %d: %w", r.id, err))
+			return false
+		}
 		s.fill()
 		front := s.chunks[0]
 		if !front.ready {
@@ -95,6 +100,23 @@ func (r *Reader) scan(ctx context.Context, first, last EntryID, yield func(Entry
 		}
 	}
 	return true
+}
+
+// ended returns why the iteration must not go on, if so.
+func (s *scan) ended() error {
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	if s.r.ctx.Err() != nil {
+		return context.Cause(s.r.ctx)
+	}
+	return nil
+}
+
+func (s *scan) stop() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
 }
 
 // fill starts chunks as far as the window goes.

@@ -15,7 +15,7 @@ import (
 // Views returns the bookie as the admin server shows it. They answer from New on, also while the journals are replayed;
 // what does not exist yet is empty.
 func (b *Bookie) Views() admin.Bookie {
-	return admin.Bookie{State: b, ReadOnly: b, Disks: b, Journal: b, Flush: b, Metrics: b}
+	return admin.Bookie{State: b, ReadOnly: b, Disks: b, Journal: b, GC: gcView{b}, Flush: b, Metrics: b}
 }
 
 // SetReadOnly implements admin.ReadOnlySwitch: the order outlives restarts, and only an order ends it.
@@ -188,7 +188,7 @@ func (b *Bookie) Damaged() (list []storage.Damaged, dropped int64) {
 func (b *Bookie) WritePrometheus(w io.Writer) {
 	b.writeState(w)
 	b.mu.Lock()
-	srv, eng, stopped := b.srv, b.eng, b.stopped
+	srv, eng, collector, stopped := b.srv, b.eng, b.gc, b.stopped
 	b.mu.Unlock()
 	if srv == nil || stopped {
 		return
@@ -198,6 +198,9 @@ func (b *Bookie) WritePrometheus(w io.Writer) {
 		j.WritePrometheus(w)
 	}
 	eng.st.WritePrometheus(w)
+	if collector != nil {
+		collector.WritePrometheus(w)
+	}
 }
 
 // writeState writes what is known at any time.

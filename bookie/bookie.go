@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/binderylog/bindery/bookie/gc"
 	"github.com/binderylog/bindery/internal/admin"
 )
 
@@ -30,6 +31,7 @@ type Bookie struct {
 	identity *Identity
 	eng      *engine
 	srv      *server
+	gc       *gc.Collector
 	reg      *Registration
 	bg       *background
 }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/binderylog/bindery/bookie/gc"
 	"github.com/binderylog/bindery/bookie/storage"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
@@ -39,6 +40,7 @@ type Options struct {
 
 	Journal    journal.Options // of every journal directory; Label and Relaxed are set by the bookie
 	Storage    storage.Options // Dirs, Journals, OnCheckpoint and OnDirFailed are set by the bookie
+	GC         gc.Options      // of the garbage collector
 	Durability Durability      // default sync
 
 	Metadata         *metadata.Views // required; the caller closes the store after Stop
@@ -94,6 +96,10 @@ func (o *Options) EnsureDefaults() {
 	if o.Storage.Logger == nil {
 		o.Storage.Logger = o.Logger
 	}
+	if o.GC.Logger == nil {
+		o.GC.Logger = o.Logger
+	}
+	o.GC.EnsureDefaults()
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -129,5 +135,5 @@ func (o *Options) Validate() error {
 	case o.ReadWorkers < 1 || o.ReadWorkers > 1024:
 		return fmt.Errorf("%d read workers: must be between 1 and 1024", o.ReadWorkers)
 	}
-	return nil
+	return o.GC.Validate()
 }

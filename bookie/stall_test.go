@@ -10,15 +10,15 @@ import (
 // stallFS is a file system whose writes to some files can be made to wait.
 type stallFS struct {
 	vfs.FS
-	suffix string
+	part string // of the name
 
 	mu      sync.Mutex
 	cond    sync.Cond
 	stalled bool
 }
 
-func newStallFS(fs vfs.FS, suffix string) *stallFS {
-	s := &stallFS{FS: fs, suffix: suffix}
+func newStallFS(fs vfs.FS, part string) *stallFS {
+	s := &stallFS{FS: fs, part: part}
 	s.cond.L = &s.mu
 	return s
 }
@@ -41,7 +41,7 @@ func (s *stallFS) wait() {
 
 func (s *stallFS) Open(name string, m vfs.Mode) (vfs.File, error) {
 	f, err := s.FS.Open(name, m)
-	if err != nil || !strings.HasSuffix(name, s.suffix) {
+	if err != nil || !strings.Contains(name, s.part) {
 		return f, err
 	}
 	return &stallFile{File: f, fs: s}, nil

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/binderylog/bindery/bookie/gc"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 )
@@ -263,8 +264,7 @@ func (b *Bookie) checkOpen(ctx context.Context, id int64) (open, here bool, err 
 	if err != nil {
 		return false, false, err
 	}
-	open, here = openAndHere(m, b.o.ID)
-	return open, here, nil
+	return m.State == ledger.StateOpen, m.Names(b.o.ID), nil
 }
 
 func (b *Bookie) startBackground(context.Context) error {
@@ -273,6 +273,20 @@ func (b *Bookie) startBackground(context.Context) error {
 	b.bg = bg
 	b.mu.Unlock()
 	bg.run("disk-watch", b.eng.watchDisks)
+	collector, err := gc.New(&gc.Views{
+		Records: b.o.Metadata.Ledgers, Bookie: b.o.ID,
+		Begin: func(ctx context.Context) error {
+			_, err := b.identity.BeginGCPass(ctx)
+			return err
+		},
+	}, b.eng.st, b.eng.st, b.o.GC)
+	if err != nil {
+		return withExit(ExitConfig, err)
+	}
+	collector.Start()
+	b.mu.Lock()
+	b.gc = collector
+	b.mu.Unlock()
 	return nil
 }
 

@@ -46,6 +46,7 @@ func (b *Bookie) shutdown(ctx context.Context) error {
 	b.srv.stop(cut)
 	done()
 	// 3. Collection ends before what it works on.
+	b.gc.Close()
 	// 4. Journals synced, everything flushed, marks written, files closed.
 	if err := b.eng.stop(); err != nil {
 		errs = append(errs, fmt.Errorf("close storage: %w", err))
@@ -93,7 +94,7 @@ func cutOf(ctx context.Context) (cut <-chan struct{}, done func()) {
 // unwind undoes a start that failed, in reverse order. The marker of an unclean stop stays.
 func (b *Bookie) unwind() {
 	b.mu.Lock()
-	bg, reg, srv, eng, id, g := b.bg, b.reg, b.srv, b.eng, b.identity, b.gate
+	bg, reg, srv, collector, eng, id, g := b.bg, b.reg, b.srv, b.gc, b.eng, b.identity, b.gate
 	b.bg, b.reg, b.srv = nil, nil, nil
 	b.stopped = true
 	b.mu.Unlock()
@@ -111,6 +112,9 @@ func (b *Bookie) unwind() {
 		srv.stop(cut)
 	} else if g != nil {
 		_ = g.Close()
+	}
+	if collector != nil {
+		collector.Close()
 	}
 	if eng != nil {
 		if err := eng.abandon(); err != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/bookie/storage"
-	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/wire"
 	"github.com/binderylog/bindery/journal"
 )
@@ -206,15 +205,4 @@ func (v *verifier) again(c *conn, b *batch) {
 		s.store(c, b, l, 0, 1)
 	}
 	s.finishAdds(c, b, 0, 1)
-}
-
-// ledgerState adapts the metadata view to checkOpen's question.
-func openAndHere(m *ledger.Metadata, id ledger.BookieID) (open, here bool) {
-	open = m.State == ledger.StateOpen
-	for _, f := range m.Fragments {
-		for _, bk := range f.Bookies {
-			here = here || bk == id
-		}
-	}
-	return open, here
 }

@@ -1,0 +1,101 @@
+package bookie
+
+import (
+	"context"
+	"time"
+
+	"github.com/binderylog/bindery/bookie/gc"
+	"github.com/binderylog/bindery/internal/admin"
+)
+
+// gcView shows and drives the collector. It implements admin.GCView.
+type gcView struct{ b *Bookie }
+
+func (v gcView) collector() *gc.Collector {
+	v.b.mu.Lock()
+	defer v.b.mu.Unlock()
+	if v.b.stopped {
+		return nil
+	}
+	return v.b.gc
+}
+
+// Details implements admin.GCView.
+func (v gcView) Details() []admin.GCDetail {
+	c := v.collector()
+	if c == nil {
+		return nil
+	}
+	s := c.Status()
+	out := make([]admin.GCDetail, len(v.b.o.LedgerDirs))
+	for i, dir := range v.b.o.LedgerDirs {
+		out[i] = admin.GCDetail{
+			Directory: dir, ForceCompacting: s.Running, LastMajorCompaction: millis(s.LastMajor), LastMinorCompaction: millis(s.LastMinor),
+			MajorCompactions: int64(s.MajorRuns), MinorCompactions: int64(s.MinorRuns), Progress: s.Step, //nolint:gosec // counts
+		}
+	}
+	return out
+}
+
+func millis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// InForce implements admin.GCView.
+func (v gcView) InForce() bool {
+	c := v.collector()
+	return c != nil && c.Status().Running
+}
+
+// Trigger implements admin.GCView. The pass runs in the background.
+func (v gcView) Trigger(major, minor bool) error {
+	c := v.collector()
+	if c == nil {
+		return ErrStopped
+	}
+	kind := gc.Pass
+	switch {
+	case major:
+		kind = gc.Major
+	case minor:
+		kind = gc.Minor
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // ask, do not wait
+	if err := c.Trigger(ctx, kind); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// Suspended implements admin.GCView.
+func (v gcView) Suspended() (major, minor bool) {
+	c := v.collector()
+	if c == nil {
+		return false, false
+	}
+	s := c.Status()
+	return s.MajorSuspended, s.MinorSuspended
+}
+
+// Suspend implements admin.GCView.
+func (v gcView) Suspend(major, minor bool) error {
+	return v.change((*gc.Collector).Suspend, major, minor)
+}
+
+// Resume implements admin.GCView.
+func (v gcView) Resume(major, minor bool) error {
+	return v.change((*gc.Collector).Resume, major, minor)
+}
+
+func (v gcView) change(do func(c *gc.Collector, minor, major bool), major, minor bool) error {
+	c := v.collector()
+	if c == nil {
+		return ErrStopped
+	}
+	do(c, minor, major)
+	return nil
+}

@@ -15,6 +15,7 @@ type Stats struct {
 	SyncTimeP99         time.Duration
 	Segments            int    // that hold groups, or will next
 	Spares              int    // recycled or prepared files
+	SparesZeroed        int    // of those, the ones every block of which has been written
 	SegmentsZeroed      uint64 // switches to a segment that was ready and zeroed
 	SegmentsUnprepared  uint64 // segments that were used although their blocks had never been written
 	SegmentWaits        uint64 // segments that were not ready when the first group was
@@ -38,6 +39,9 @@ func (j *Journal) Stats() Stats {
 		s.Segments++
 	}
 	s.Spares = len(j.spares)
+	for _, f := range j.spares {
+		s.SparesZeroed += int(bit(f.zeroed))
+	}
 	s.IO = j.io.name
 	s.Next = Position(j.nextSeq)
 	s.Durable = Position(j.durable)

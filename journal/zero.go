@@ -13,11 +13,14 @@ import (
 const (
 	zeroChunk    = 256 << 10 // one write of zeroes: short enough not to hold up a group for long
 	zeroSyncEach = 8 << 20   // zeroes between two syncs
-	zeroShare    = 1.2       // zeroes for each byte consumed
-	zeroIdleRate = 64 << 20  // bytes a second while the current segment is unzeroed and nothing is being written
-	zeroBusyRate = 8 << 20   // the same beside writes
+	zeroShare    = 1.2       // zeroes for each byte consumed, until the next segments are ready
 	zeroPause    = 5 * time.Millisecond
 	zeroCredit   = 4 << 20 // most that may be caught up at once
+
+	// Bytes a second besides: while groups are written into blocks that never were, and otherwise when nothing is written.
+	zeroUrgentBusy = 32 << 20
+	zeroUrgentIdle = 128 << 20
+	zeroIdle       = 16 << 20
 )
 
 // zeroer writes zeroes into one spare at a time. It belongs to the preparer.
@@ -38,16 +41,30 @@ type zeroer struct {
 	retry    int64
 }
 
-// earn raises the credit. hurry says that the current segment is an unzeroed one.
-func (z *zeroer) earn(now int64, consumed uint64, hurry bool) {
+// zeroNeed says how much zeroing matters.
+type zeroNeed int
+
+const (
+	zeroLater  zeroNeed = iota // the next two segments are ready
+	zeroSoon                   // they are not
+	zeroUrgent                 // the current one is not zeroed itself
+)
+
+// earn raises the credit for the time since the last call, in which consumed rose to its value.
+func (z *zeroer) earn(now int64, consumed uint64, need zeroNeed) {
 	used := float64(consumed - z.consumed)
-	z.credit += zeroShare * used
-	if hurry {
-		rate := float64(zeroIdleRate)
-		if used > 0 {
-			rate = zeroBusyRate
-		}
-		z.credit += rate * float64(now-z.at) / 1e9
+	var rate float64
+	switch {
+	case need == zeroUrgent && used > 0:
+		rate = zeroUrgentBusy
+	case need == zeroUrgent:
+		rate = zeroUrgentIdle
+	case used == 0:
+		rate = zeroIdle
+	}
+	z.credit += rate * float64(now-z.at) / 1e9
+	if need >= zeroSoon {
+		z.credit += zeroShare * used
 	}
 	z.credit = min(z.credit, zeroCredit)
 	z.at, z.consumed = now, consumed
@@ -56,10 +73,13 @@ func (z *zeroer) earn(now int64, consumed uint64, hurry bool) {
 // zeroLocked writes at most one chunk of zeroes and returns how long to wait before the next.
 func (j *Journal) zeroLocked(z *zeroer) time.Duration {
 	var target *spareFile
+	ready := 0
 	for _, f := range j.spares {
-		if !f.zeroed {
+		switch {
+		case f.zeroed:
+			ready++
+		case target == nil:
 			target = f
-			break
 		}
 	}
 	now := j.now()
@@ -70,12 +90,18 @@ func (j *Journal) zeroLocked(z *zeroer) time.Duration {
 	if now < z.retry {
 		return time.Duration(z.retry - now)
 	}
-	hurry := !j.cur.zeroed && len(j.planned) == 0
-	z.earn(now, j.st.WrittenBytes, hurry)
+	if len(j.planned) > 0 && j.planned[0].zeroed {
+		ready++
+	}
+	need := zeroLater
+	switch {
+	case !j.cur.zeroed && ready == 0:
+		need = zeroUrgent
+	case ready < 2:
+		need = zeroSoon
+	}
+	z.earn(now, j.st.WrittenBytes, need)
 	if z.credit < zeroChunk {
-		if !hurry && j.inflight == 0 {
-			return time.Second // only writing earns more
-		}
 		return zeroPause
 	}
 	z.credit -= zeroChunk

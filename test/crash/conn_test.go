@@ -24,18 +24,22 @@ const answerTimeout = 30 * time.Second
 // answer is what a bookie said; err is errNoAnswer or nil.
 type answer struct {
 	code wire.Code
-	body []byte
+	body []byte // of a read, or of a read LAC
 	err  error
 }
 
+// callKey says which call an answer belongs to: V2 names operation and entry, V3 a transaction.
 type callKey struct {
 	op            wire.Op
 	ledger, entry int64
+	txn           uint64
 }
 
-// conn is one V2 connection to a bookie, used by one goroutine, with answers in any order.
+// conn is one connection to a bookie, used by one goroutine, with answers in any order.
 type conn struct {
 	nc   net.Conn
+	form wire.Proto
+	txn  uint64
 	w    *bufio.Writer
 	buf  []byte
 	mu   sync.Mutex
@@ -46,12 +50,14 @@ type conn struct {
 	wg   sync.WaitGroup
 }
 
-func dial(address string) (*conn, error) {
+func dial(address string) (*conn, error) { return dialForm(address, wire.V2) }
+
+func dialForm(address string, form wire.Proto) (*conn, error) {
 	nc, err := net.DialTimeout("tcp", address, 5*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{nc: nc, w: bufio.NewWriterSize(nc, 256<<10), open: map[callKey][]func(answer){}}
+	c := &conn{nc: nc, form: form, w: bufio.NewWriterSize(nc, 256<<10), open: map[callKey][]func(answer){}}
 	c.idle = sync.NewCond(&c.mu)
 	c.wg.Go(c.receive)
 	return c, nil
@@ -69,17 +75,29 @@ func (c *conn) failed() error {
 	return c.err
 }
 
+func (c *conn) key(op wire.Op, ledgerID, entry int64, txn uint64) callKey {
+	if c.form == wire.V3 {
+		return callKey{txn: txn}
+	}
+	return callKey{op: op, ledger: ledgerID, entry: entry}
+}
+
 // isOpen says whether such a call has no answer yet.
 func (c *conn) isOpen(op wire.Op, ledgerID, entry int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.open[callKey{op, ledgerID, entry}]) > 0
+	return len(c.open[c.key(op, ledgerID, entry, 0)]) > 0
 }
 
 // send writes a request into the buffer; done runs once, on the receiver's goroutine or, if the connection has ended,
 // here. flush must follow.
 func (c *conn) send(r *wire.Request, done func(answer)) {
-	k := callKey{r.Op, r.Ledger, r.Entry}
+	r.Proto, r.Version = c.form, byte(c.form)
+	if c.form == wire.V3 {
+		c.txn++
+		r.TxnID = c.txn
+	}
+	k := c.key(r.Op, r.Ledger, r.Entry, r.TxnID)
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
@@ -90,7 +108,6 @@ func (c *conn) send(r *wire.Request, done func(answer)) {
 	c.n++
 	c.mu.Unlock()
 	var err error
-	r.Proto, r.Version = wire.V2, 2
 	c.buf, err = wire.AppendRequest(c.buf[:0], r)
 	if err == nil {
 		_, err = c.w.Write(c.buf)
@@ -183,10 +200,10 @@ func (c *conn) next(r *bufio.Reader) error {
 		return err
 	}
 	var resp wire.Response
-	if err := wire.DecodeResponse(wire.V2, packet, &resp); err != nil {
+	if err := wire.DecodeResponse(c.form, packet, &resp); err != nil {
 		return err
 	}
-	k := callKey{resp.Op, resp.Ledger, resp.Entry}
+	k := c.key(resp.Op, resp.Ledger, resp.Entry, resp.TxnID)
 	c.mu.Lock()
 	calls := c.open[k]
 	if len(calls) == 0 {
@@ -199,7 +216,11 @@ func (c *conn) next(r *bufio.Reader) error {
 		c.open[k] = calls[1:]
 	}
 	c.mu.Unlock()
-	calls[0](answer{code: resp.Code, body: resp.Body})
+	body := resp.Body
+	if resp.Op == wire.OpReadLAC {
+		body = resp.LACBody
+	}
+	calls[0](answer{code: resp.Code, body: body})
 	c.mu.Lock() // only now: who waits for all calls wants their effects
 	c.n--
 	c.idle.Broadcast()

@@ -61,17 +61,47 @@ func reach(point string) int {
 	return 3
 }
 
-func draw(rng *rand.Rand, points []string) plan {
+// deck deals the points in random order, each once before any comes again.
+type deck struct {
+	points, rest []string
+}
+
+// atPreparation says whether a point is passed only when a data directory is new.
+func atPreparation(point string) bool {
+	return slices.Contains([]string{"identity.directory-stamped", "identity.record-written", "index.create.before-rename"}, point)
+}
+
+// next deals a point that can be met: those of the preparation only for a new directory.
+func (d *deck) next(rng *rand.Rand, fresh bool) string {
+	for range 2 {
+		for i, p := range d.rest {
+			if fresh || !atPreparation(p) {
+				d.rest = slices.Delete(d.rest, i, i+1)
+				return p
+			}
+		}
+		more := slices.Clone(d.points)
+		rng.Shuffle(len(more), func(i, j int) { more[i], more[j] = more[j], more[i] })
+		d.rest = append(d.rest, more...)
+	}
+	return ""
+}
+
+func draw(rng *rand.Rand, d *deck, fresh bool) plan {
 	p := plan{seed: rng.Uint64(), duration: time.Duration(1500+rng.IntN(3500)) * time.Millisecond}
 	if rng.IntN(10) != 0 {
-		p.point = points[rng.IntN(len(points))]
-		p.count = 1 + rng.IntN(reach(p.point))
+		if p.point = d.next(rng, fresh); p.point != "" {
+			p.count = 1 + rng.IntN(reach(p.point))
+		}
 	}
 	switch rng.IntN(12) {
 	case 0:
 		p.killAt = time.Duration(1+rng.IntN(800)) * time.Millisecond
 	case 1:
 		p.stop = true
+	}
+	if strings.HasPrefix(p.point, "identity.stop-") {
+		p.stop, p.killAt, p.count = true, 0, 1
 	}
 	return p
 }
@@ -110,11 +140,12 @@ func TestCrash(t *testing.T) {
 	})
 	rng := rand.New(rand.NewPCG(seed, 1))
 	h := &harness{t: t, bin: bin, base: base, hits: map[string]int{}, totals: map[string]int64{}}
+	d := &deck{points: points}
 	for round := 1; round <= rounds; round++ {
-		p := draw(rng, points)
 		if h.world == nil || h.age >= lifeMax {
 			h.renew(round, seed)
 		}
+		p := draw(rng, d, h.age == 0)
 		h.age++
 		h.round(round, p)
 		if t.Failed() {

@@ -9,6 +9,8 @@
 //   - an entry that was sent and not answered reads back as it was sent or not at all, and what it was found to be it
 //     stays: neither does it vanish later, nor come back;
 //   - a ledger whose fencing was answered refuses adds, also one that the bookie had never heard of; recovery adds go on;
+//   - an explicit LAC that was answered is not read back lower; deferred adds that were answered before a force was sent,
+//     and that force was answered, are kept as other entries are;
 //   - a master key, once an add or a fence with it was answered, is the only one that is taken;
 //   - a deleted ledger's entries read back as they were sent or not at all.
 //

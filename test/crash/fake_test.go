@@ -33,6 +33,7 @@ type fakeLedger struct {
 	fenced  bool
 	entries map[int64][]byte
 	last    int64
+	lac     []byte
 }
 
 func startFake(t *testing.T) *fakeBookie {
@@ -68,7 +69,7 @@ func (f *fakeBookie) address() string { return f.listener.Addr().String() }
 
 func (f *fakeBookie) serve(nc net.Conn) {
 	defer nc.Close()
-	var d wire.Decoder
+	var d wire.Decoder // V2 and V3 alike
 	for {
 		var length [4]byte
 		if _, err := io.ReadFull(nc, length[:]); err != nil {
@@ -87,7 +88,9 @@ func (f *fakeBookie) serve(nc net.Conn) {
 		code, body := f.answer(&req)
 		f.mu.Unlock()
 		req.Answer(&resp, code)
-		resp.Body = body
+		if resp.Body = body; req.Op == wire.OpReadLAC {
+			resp.LACBody = body
+		}
 		if _, err := nc.Write(wire.AppendResponse(nil, &resp)); err != nil {
 			return
 		}
@@ -95,10 +98,17 @@ func (f *fakeBookie) serve(nc net.Conn) {
 }
 
 func (f *fakeBookie) answer(r *wire.Request) (wire.Code, []byte) {
-	l := f.ledgers[r.Ledger]
-	if l == nil && (r.Op == wire.OpAdd || r.Flags&wire.Fence != 0) {
+	id := r.Ledger
+	if r.Op == wire.OpWriteLAC {
+		id = int64(binary.BigEndian.Uint64(r.Body))
+	}
+	l := f.ledgers[id]
+	if l == nil && (r.Op == wire.OpAdd || r.Op == wire.OpWriteLAC || r.Flags&wire.Fence != 0) {
 		l = &fakeLedger{key: bytes.Clone(r.Key), entries: map[int64][]byte{}, last: -1}
-		f.ledgers[r.Ledger] = l
+		f.ledgers[id] = l
+	}
+	if r.Op == wire.OpForce {
+		return wire.OK, nil
 	}
 	if l == nil {
 		return wire.NoLedger, nil
@@ -106,7 +116,13 @@ func (f *fakeBookie) answer(r *wire.Request) (wire.Code, []byte) {
 	if (r.Op == wire.OpAdd || r.Flags&wire.Fence != 0) && !bytes.Equal(l.key, r.Key) {
 		return wire.UA, nil
 	}
-	if r.Op == wire.OpAdd {
+	switch r.Op {
+	case wire.OpWriteLAC:
+		l.lac = bytes.Clone(r.Body)
+		return wire.OK, nil
+	case wire.OpReadLAC:
+		return wire.OK, l.lac
+	case wire.OpAdd:
 		if l.fenced && r.Flags&wire.RecoveryAdd == 0 {
 			return wire.Fenced, nil
 		}
@@ -167,6 +183,9 @@ func TestChecksFindBrokenPromises(t *testing.T) {
 		"a key is forgotten": {func(f *fakeBookie) {
 			f.each(func(id int64, l *fakeLedger) { l.key = content{7}.key(id ^ 1<<50) })
 		}, "an add with another master key is answered EOK"},
+		"an explicit LAC is forgotten": {func(f *fakeBookie) {
+			f.each(func(id int64, l *fakeLedger) { l.lac = seal.SealLAC(nil, id, 0) })
+		}, "an explicit LAC of"},
 		"ledgers are lost": {func(f *fakeBookie) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -178,7 +197,7 @@ func TestChecksFindBrokenPromises(t *testing.T) {
 			w := newWorld(7, 1)
 			w.round = 1
 			for id := range int64(4) {
-				w.add(id+1, true)
+				w.add(id+1, true, false)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
@@ -208,7 +227,7 @@ func TestChecksFindBrokenPromises(t *testing.T) {
 func TestChecksFindAnEntryThatComesBack(t *testing.T) {
 	f := startFake(t)
 	w := newWorld(7, 1)
-	r := w.add(1, true).replicas[0]
+	r := w.add(1, true, false).replicas[0]
 	r.mu.Lock()
 	r.sentLocked(0)
 	r.next = 1

@@ -13,7 +13,14 @@ import (
 
 // load drives all bookies until ctx ends or their process dies.
 func (w *world) load(ctx context.Context, addresses []string, seed uint64) {
-	ledgers := w.active()
+	var ledgers, deferred []*ledgerState
+	for _, l := range w.active() {
+		if l.deferred {
+			deferred = append(deferred, l)
+		} else {
+			ledgers = append(ledgers, l)
+		}
+	}
 	var wg sync.WaitGroup
 	for b, address := range addresses {
 		for half := range 2 {
@@ -29,6 +36,9 @@ func (w *world) load(ctx context.Context, addresses []string, seed uint64) {
 			})
 		}
 		wg.Go(func() { w.disturb(ctx, b, address, ledgers, rand.New(rand.NewPCG(seed, uint64(1000+b)))) })
+		wg.Go(func() {
+			w.writeV3(ctx, b, address, ledgers, deferred, rand.New(rand.NewPCG(seed, uint64(2000+b))))
+		})
 	}
 	wg.Wait()
 }
@@ -132,7 +142,7 @@ func (w *world) disturb(ctx context.Context, bookie int, address string, ledgers
 		case p < 3:
 			w.fence(c, r, rng)
 		case p < 5: // a ledger that the bookie has never heard of and that has no record
-			w.fence(c, w.add(1<<41+rng.Int64N(1<<40), false).replicas[bookie], rng)
+			w.fence(c, w.add(1<<41+rng.Int64N(1<<40), false, false).replicas[bookie], rng)
 		case p < 15:
 			w.wrongKey(c, r)
 		default:

@@ -53,7 +53,7 @@ func (r *records) create(ctx context.Context, w *world, rng *rand.Rand) error {
 	if _, err := r.ledgers.Create(ctx, ledger.ID(id), m); err != nil {
 		return err
 	}
-	w.add(id, true)
+	w.add(id, true, rng.IntN(6) == 0)
 	return nil
 }
 

@@ -126,7 +126,11 @@ func (w *world) verifyAll(addresses []string, seed uint64) error {
 	errs := make([]error, len(addresses))
 	var wg sync.WaitGroup
 	for b, address := range addresses {
-		wg.Go(func() { errs[b] = w.verify(b, address, seed) })
+		wg.Go(func() {
+			if errs[b] = w.verify(b, address, seed); errs[b] == nil {
+				errs[b] = w.verifyLACs(b, address)
+			}
+		})
 	}
 	wg.Wait()
 	for _, err := range errs {

@@ -29,12 +29,15 @@ type replica struct {
 	bound   bool  // an answer bound the master key
 	asked   bool  // fencing was asked for
 	fenced  bool  // and answered
+	lac     int64 // highest explicit LAC that was answered, -1 = none
+	lacMax  int64 // highest that was sent
 }
 
 // ledgerState is one ledger on all bookies.
 type ledgerState struct {
 	id       int64
 	recorded bool         // it has a metadata record, or had
+	deferred bool         // its adds are deferred: answered before they are durable, until a force
 	deleted  atomic.Int64 // round in which its record was asked to be deleted; 0 = not
 	replicas []*replica
 }
@@ -77,10 +80,10 @@ func (w *world) count(what string, n int64) {
 }
 
 // add makes a ledger known.
-func (w *world) add(id int64, recorded bool) *ledgerState {
-	l := &ledgerState{id: id, recorded: recorded}
+func (w *world) add(id int64, recorded, deferred bool) *ledgerState {
+	l := &ledgerState{id: id, recorded: recorded, deferred: deferred}
 	for b := range w.bookies {
-		l.replicas = append(l.replicas, &replica{bookie: b, of: l, entries: map[int64]status{}, last: -1})
+		l.replicas = append(l.replicas, &replica{bookie: b, of: l, entries: map[int64]status{}, last: -1, lac: -1, lacMax: -1})
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

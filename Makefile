@@ -45,7 +45,7 @@ e2e: build ## drive the real binary from outside
 	BINDERY_BIN=$(CURDIR)/bin/bindery IOBENCH_BIN=$(CURDIR)/bin/iobench $(GO) test -tags e2e -count=1 -timeout 15m -v ./test/e2e/...
 
 bench: build ## journal and cluster benchmarks beside the disk's own limit, interleaved
-	bench/run
+	$(GO) run ./bench $(BENCHFLAGS)
 
 bench-compare: ## benchstat of the working tree against BASE (default HEAD~1)
 	bench/compare $(or $(BASE),HEAD~1)

@@ -183,7 +183,7 @@ func TestBenchClusterReports(t *testing.T) {
 		require.Positive(t, r.Latency["p50"])
 		require.LessOrEqual(t, r.Latency["p50"], r.Latency["p99.9"])
 		if tc.args[0] == "--rate" {
-			require.InDelta(t, 500, r.AddsPerSec, 100)
+			require.InDelta(t, 500, r.AddsPerSec, 300, "the machine may be busy with other tests")
 			require.NotNil(t, r.Server)
 		}
 	}

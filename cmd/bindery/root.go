@@ -31,8 +31,11 @@ func newRootCommand() *cobra.Command {
 	})
 	root.AddCommand(
 		newBenchCommand(),
+		newClusterCommand(),
 		newConfigCommand(),
+		newCookieCommand(),
 		newLedgerCommand(),
+		newNodeCommand(),
 		newRunCommand(),
 		newStandaloneCommand(),
 		newStatusCommand(),

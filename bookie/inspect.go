@@ -1,0 +1,76 @@
+package bookie
+
+import (
+	"errors"
+
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/vfs"
+)
+
+// DirInfo describes one directory of a bookie for people.
+type DirInfo struct {
+	Path        string
+	Kinds       string
+	State       string // "missing", "empty", "not empty", "ready", "joining", "loss", or "damaged"
+	Bookie      ledger.BookieID
+	Instance    string
+	Directory   string
+	Number      uint64
+	Incarnation string
+	Epoch       uint64
+	Running     bool   // a process holds its lock
+	Dirty       bool   // the last process did not stop cleanly, or still runs
+	Problem     string // what keeps a bookie from starting on it, as far as the directory alone tells
+}
+
+// InspectDirs reads what identifies each directory. It changes nothing but takes each lock for a moment to see whether it
+// is free.
+func InspectDirs(fsys vfs.FS, journal, ledgers, index []string) ([]DirInfo, error) {
+	dirs, err := dirPaths{journal: journal, ledger: ledgers, index: index}.collect(fsys)
+	if err != nil {
+		return nil, err
+	}
+	var out []DirInfo
+	for _, d := range dirs {
+		info := DirInfo{Path: d.path, Kinds: d.kindText()}
+		err := d.inspect()
+		switch {
+		case err != nil:
+			info.State, info.Problem = "damaged", err.Error()
+		case !d.exists:
+			info.State, info.Problem = "missing", "the directory does not exist"
+		case d.stamp == nil && len(d.foreign) > 0:
+			info.State, info.Problem = "not empty", "it is not prepared and holds "+d.foreign[0]
+		case d.stamp == nil:
+			info.State, info.Problem = "empty", "it is not prepared"
+		default:
+			info.State = string(d.stamp.State)
+		}
+		if s := d.stamp; s != nil {
+			info.Bookie, info.Instance, info.Directory = s.Bookie, s.Instance, s.Directory
+			info.Number, info.Incarnation, info.Epoch = s.Number, s.Incarnation, s.Epoch
+			info.Dirty = d.dirty != nil
+			if info.Running, err = d.held(); err != nil && info.Problem == "" {
+				info.Problem = err.Error()
+			}
+			if _, err := metadata.DecodeCookie(d.file(versionName), d.cookie); err != nil && info.Problem == "" {
+				info.Problem = err.Error()
+			}
+		}
+		out = append(out, info)
+	}
+	return out, nil
+}
+
+// held reports whether another process holds the directory's lock.
+func (d *directory) held() (bool, error) {
+	lock, err := d.fs.Lock(d.file(lockName))
+	if errors.Is(err, vfs.ErrLocked) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, lock.Close()
+}

@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/binderylog/bindery/bookie"
+	"github.com/binderylog/bindery/internal/config"
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/metadata/driver"
+	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/spf13/cobra"
+)
+
+func newNodeCommand() *cobra.Command {
+	return group("node", "Prepare and describe the directories of a bookie, and make it read-only",
+		newNodeInitCommand(), newNodeInfoCommand(), newNodeReadOnlyCommand())
+}
+
+// loadBookie loads a configuration and works out the bookie that it describes. printed is true when the problems have been
+// printed already.
+func loadBookie(c *cobra.Command, o *configOptions) (*config.Loaded, bookiePlan, error) {
+	l, err := o.load()
+	if err != nil {
+		return nil, bookiePlan{}, printProblems(c, exitFailed, err)
+	}
+	p, err := planRun(l, false)
+	if err != nil {
+		return nil, bookiePlan{}, exit(exitFailed, err)
+	}
+	if len(p.bookies) == 0 {
+		return nil, bookiePlan{}, exit(exitFailed, errors.New("run.roles does not name bookie: this configuration runs none"))
+	}
+	b := p.bookies[0]
+	if b.id == "" {
+		b.id = b.advertised
+	}
+	return l, b, nil
+}
+
+// nodeInit is what `node init` prints.
+type nodeInit struct {
+	Bookie      string   `json:"bookie"`
+	InstanceID  string   `json:"instance_id"`
+	Incarnation uint64   `json:"incarnation"`
+	New         bool     `json:"new"`
+	Created     []string `json:"created"`
+	Prepared    []string `json:"prepared"`
+	Loss        string   `json:"loss,omitempty"`
+	Warnings    []string `json:"warnings"`
+}
+
+func newNodeInitCommand() *cobra.Command {
+	var o configOptions
+	var output outputFormat
+	var acceptLoss bool
+	c := &cobra.Command{
+		Use:   "init --config FILE",
+		Short: "Make and stamp the directories of a bookie, and write its cookie",
+		Long: "Creates the directories that the configuration names, checks the disks under them, stamps them and registers the bookie's\n" +
+			"identity (cookie and incarnation) with the cluster. From then on a start on an empty mount point is refused instead of\n" +
+			"being taken for a new bookie. It may be run again: what is there is checked, what was cut off is finished.\n\n" +
+			"With --accept-loss, empty directories stand in for lost ones. At the next start every ledger that names the bookie is\n" +
+			"put into limbo: the bookie answers *unknown* instead of denying entries that it may once have acknowledged.",
+		Example: "  bindery node init --config /etc/bindery/bindery.toml",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			r, err := initNode(c, &o, acceptLoss)
+			if err != nil {
+				return err
+			}
+			if output == outputJSON {
+				return printJSON(c.OutOrStdout(), r)
+			}
+			return printNodeInit(c, r)
+		},
+	}
+	o.addFlags(c)
+	c.Flags().BoolVar(&acceptLoss, "accept-loss", false, "let empty directories stand in for lost ones; nothing brings the old data back then")
+	addOutputFlag(c, &output)
+	return c
+}
+
+func initNode(c *cobra.Command, o *configOptions, acceptLoss bool) (*nodeInit, error) {
+	l, plan, err := loadBookie(c, o)
+	if err != nil {
+		return nil, err
+	}
+	dirs := append(append(append([]string{}, plan.journalDirs...), plan.ledgerDirs...), plan.indexDirs...)
+	warnings, err := bookie.CheckDisks(dirs, bookie.DiskPolicy{AllowAnyFS: l.Disk.AllowAnyFS, AllowShared: l.Disk.AllowShared})
+	if err != nil {
+		return nil, nodeExit(err)
+	}
+	store, root, err := driver.Open(c.Context(), l.Metadata.URI, driver.Options{Timeout: metadataCallMax})
+	if err != nil {
+		return nil, fmt.Errorf("metadata.uri: %w", err)
+	}
+	views := metadata.NewViews(store, root)
+	if loaded, lerr := metadata.LoadViews(c.Context(), store, root); lerr == nil {
+		views = loaded
+	} else if errors.Is(lerr, metadata.ErrLayout) {
+		return nil, errors.Join(lerr, store.Close())
+	}
+	report, err := bookie.PrepareNode(c.Context(), bookie.PrepareOptions{
+		IdentityOptions: bookie.IdentityOptions{
+			FS: vfs.OS(), Views: views, ID: ledger.BookieID(plan.id),
+			JournalDirs: plan.journalDirs, LedgerDirs: plan.ledgerDirs, IndexDirs: plan.indexDirs,
+			Timeout: l.Metadata.Timeout.D(0),
+		},
+		AcceptLoss: acceptLoss,
+	})
+	if cerr := store.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, nodeExit(err)
+	}
+	return &nodeInit{
+		Bookie: plan.id, InstanceID: report.Instance, Incarnation: report.Number, New: report.New,
+		Created: orEmpty(report.Created), Prepared: orEmpty(report.Stamped), Loss: report.Loss, Warnings: orEmpty(warnings),
+	}, nil
+}
+
+// orEmpty makes a list that JSON shows as [] and not as null.
+func orEmpty(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+func printNodeInit(c *cobra.Command, r *nodeInit) error {
+	for _, w := range r.Warnings {
+		fmt.Fprintf(c.ErrOrStderr(), "bindery: warning: %s\n", w)
+	}
+	for _, d := range r.Prepared {
+		fmt.Fprintf(c.ErrOrStderr(), "prepared %s\n", d)
+	}
+	if r.Loss != "" {
+		fmt.Fprintf(c.ErrOrStderr(), "bindery: warning: %s; at the next start the bookie's ledgers go into limbo\n", r.Loss)
+	}
+	what := "is prepared"
+	if !r.New && len(r.Prepared) == 0 {
+		what = "was prepared already"
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "bookie %s %s: incarnation %d in cluster %s\n", r.Bookie, what, r.Incarnation, r.InstanceID)
+	return err
+}
+
+// nodeDir is one directory in the output of `node info`.
+type nodeDir struct {
+	Path        string `json:"path"`
+	Kinds       string `json:"kinds"`
+	State       string `json:"state"`
+	Bookie      string `json:"bookie,omitempty"`
+	InstanceID  string `json:"instance_id,omitempty"`
+	Incarnation uint64 `json:"incarnation,omitempty"`
+	Epoch       uint64 `json:"epoch,omitempty"`
+	Running     bool   `json:"running"`
+	Dirty       bool   `json:"dirty"`
+	Problem     string `json:"problem,omitempty"`
+}
+
+func newNodeInfoCommand() *cobra.Command {
+	var o configOptions
+	var output outputFormat
+	c := &cobra.Command{
+		Use:   "info --config FILE",
+		Short: "Show whose the directories of a bookie are and whether it runs; needs no metadata store",
+		Long: "Reads what identifies each directory of the configuration. Exit code 5 if one of them would keep the bookie from\n" +
+			"starting.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, plan, err := loadBookie(c, &o)
+			if err != nil {
+				return err
+			}
+			list, err := bookie.InspectDirs(vfs.OS(), plan.journalDirs, plan.ledgerDirs, plan.indexDirs)
+			if err != nil {
+				return nodeExit(err)
+			}
+			return printNodeInfo(c, output, plan.id, list)
+		},
+	}
+	o.addFlags(c)
+	addOutputFlag(c, &output)
+	return c
+}
+
+func printNodeInfo(c *cobra.Command, output outputFormat, id string, list []bookie.DirInfo) error {
+	out := []nodeDir{}
+	problems := 0
+	for _, d := range list {
+		if d.Problem == "" && d.Bookie != "" && string(d.Bookie) != id {
+			d.Problem = "it belongs to bookie " + string(d.Bookie)
+		}
+		if d.Problem != "" {
+			problems++
+		}
+		out = append(out, nodeDir{
+			Path: d.Path, Kinds: d.Kinds, State: d.State, Bookie: string(d.Bookie), InstanceID: d.Instance,
+			Incarnation: d.Number, Epoch: d.Epoch, Running: d.Running, Dirty: d.Dirty, Problem: d.Problem,
+		})
+	}
+	var err error
+	if output == outputJSON {
+		err = printJSON(c.OutOrStdout(), struct {
+			Bookie      string    `json:"bookie"`
+			Directories []nodeDir `json:"directories"`
+		}{id, out})
+	} else {
+		var rows [][]string
+		for _, d := range out {
+			state := d.State
+			switch {
+			case d.Running:
+				state += ", running"
+			case d.Dirty:
+				state += ", not stopped cleanly"
+			}
+			rows = append(rows, []string{d.Path, d.Kinds, state, d.Bookie, fmt.Sprint(d.Incarnation), fmt.Sprint(d.Epoch), d.Problem})
+		}
+		err = printTable(c.OutOrStdout(), []string{"DIRECTORY", "KINDS", "STATE", "BOOKIE", ">INCARNATION", ">EPOCH", "PROBLEM"}, rows)
+	}
+	if err == nil && problems > 0 {
+		return exit(exitFindings, nil)
+	}
+	return err
+}
+
+func newNodeReadOnlyCommand() *cobra.Command {
+	var s statusOptions
+	var number int
+	var tokenFile string
+	c := &cobra.Command{
+		Use:   "readonly on|off|status",
+		Short: "Make a running bookie read-only, or writable again; it stays so across restarts",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if args[0] != "on" && args[0] != "off" && args[0] != "status" {
+				return exit(exitUsage, fmt.Errorf("%q is none of on, off and status", args[0]))
+			}
+			base, err := s.base()
+			if err != nil {
+				return err
+			}
+			url := base
+			if number != 1 {
+				url = fmt.Sprintf("%s/bookies/%d", base, number)
+			}
+			state, err := readOnlyState(c.Context(), url+"/api/v1/bookie/state/readonly", args[0], tokenFile)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), state)
+			return err
+		},
+	}
+	c.Flags().StringVar(&s.server, "server", "", "admin server of the bookie, host:port (default: the standalone of ./"+defaultDataDir+")")
+	c.Flags().IntVar(&number, "bookie", 1, "which bookie of a process that runs several")
+	c.Flags().StringVar(&tokenFile, "token-file", "", "file with the admin token")
+	return c
+}
+
+// readOnlyState asks the admin server for the read-only state, changing it first for on and off.
+func readOnlyState(ctx context.Context, url, what, tokenFile string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	method, body := http.MethodGet, []byte(nil)
+	if what != "status" {
+		method, body = http.MethodPut, fmt.Appendf(nil, `{"readOnly":%t}`, what == "on")
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return "", exit(exitUsage, err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if tokenFile != "" {
+		token, err := readPassword(tokenFile)
+		if err != nil {
+			return "", err
+		}
+		req.Header.Set("Authorization", "Bearer "+string(token))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, statusBytesMax))
+	if err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s answered %s: %s", url, resp.Status, strings.TrimSpace(string(data)))
+	}
+	var state struct {
+		ReadOnly bool   `json:"readOnly"`
+		Reason   string `json:"reason"`
+	}
+	if err := json.Unmarshal(data, &state); err != nil {
+		return "", fmt.Errorf("%s answered something else than a state: %w", url, err)
+	}
+	switch {
+	case !state.ReadOnly:
+		return "writable", nil
+	case state.Reason != "":
+		return "read-only: " + state.Reason, nil
+	}
+	return "read-only", nil
+}

@@ -211,7 +211,14 @@ func parseGroupHeader(b []byte) (h groupHeader, ok bool) {
 	return h, ok
 }
 
-// putRecordHeader writes the header of a record whose payload CRC (unmasked) is crc.
+// record is the seed of a record header at offset at of the group sequence: a header that a disk wrote or read at another
+// place does not parse there.
+func (s seal) record(sequence uint64, at int) seal {
+	z := (sequence<<24 ^ uint64(at)) * 0xd6e8feb86659fd93
+	return seal{seed: s.seed ^ uint32(z>>32), mask: s.mask}
+}
+
+// putRecordHeader writes the header of a record whose payload CRC (unmasked) is crc. The seal is that of its place.
 func putRecordHeader(b []byte, kind uint8, tag uint64, length int, crc uint32, s seal) {
 	le := binary.LittleEndian
 	le.PutUint32(b[0:], uint32(length)|uint32(kind)<<24)
@@ -228,7 +235,7 @@ type recordHeader struct {
 	crc    uint32 // of the payload, unmasked
 }
 
-// decodeRecordHeader reports whether b starts with a whole record header.
+// decodeRecordHeader reports whether b starts with a whole record header. The seal is that of its place.
 func decodeRecordHeader(b []byte, s seal) (h recordHeader, ok bool) {
 	if len(b) < RecordOverhead || crc32.Update(s.seed, castagnoli, b[:16]) != binary.LittleEndian.Uint32(b[16:]) {
 		return h, false

@@ -49,7 +49,7 @@ func (g *group) fits(n int) bool { return g.used+n <= len(g.buf) }
 
 // add copies a record in.
 func (g *group) add(kind uint8, tag uint64, body []byte, crc uint32) {
-	putRecordHeader(g.buf[g.used:], kind, tag, len(body), crc, g.seg.seal)
+	putRecordHeader(g.buf[g.used:], kind, tag, len(body), crc, g.seg.seal.record(g.seq, g.used))
 	g.used += RecordOverhead
 	g.used += copy(g.buf[g.used:], body)
 	g.records++

@@ -180,3 +180,8 @@ func TestAppendedRecordsReplay(t *testing.T) {
 		}
 	}
 }
+
+const (
+	waitLong = 20 * time.Second
+	tick     = 2 * time.Millisecond
+)

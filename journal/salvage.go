@@ -92,12 +92,15 @@ func (w *walk) salvageHeaderless(q place, b int, expect uint64) (next place, ok 
 		if len(data) < at+RecordOverhead {
 			break
 		}
-		r, ok := decodeRecordHeader(data[at:], s.seal)
+		r, ok := decodeRecordHeader(data[at:], s.seal.record(expect, at))
 		if !ok || at+RecordOverhead+r.length > room {
 			break
 		}
 		at += RecordOverhead + r.length
 		n++
+	}
+	if n == 0 { // a block of zeros may have been anything
+		return q, false, nil
 	}
 	h := groupHeader{segment: s.id, sequence: expect, records: uint32(n), payload: uint32(at - groupHeaderBytes)}
 	data := w.win.at(q.off, int(h.extent()))
@@ -147,15 +150,16 @@ func (w *walk) salvageRecords(p place, data []byte, h groupHeader) {
 	}
 	found := 0
 	for at := groupHeaderBytes; at+RecordOverhead <= end; {
-		r, ok := decodeRecordHeader(data[at:end], s.seal)
-		if (!ok || r.length > end-at-RecordOverhead) && repairBit(data[at:at+RecordOverhead], s.seal) {
-			if r, ok = decodeRecordHeader(data[at:end], s.seal); ok {
+		seal := s.seal.record(h.sequence, at)
+		r, ok := decodeRecordHeader(data[at:end], seal)
+		if (!ok || r.length > end-at-RecordOverhead) && repairBit(data[at:at+RecordOverhead], seal) {
+			if r, ok = decodeRecordHeader(data[at:end], seal); ok {
 				w.res.Repaired++
 			}
 		}
 		if !ok || r.length > end-at-RecordOverhead {
 			w.lost(place{p.seg, p.off + int64(at)}, h.sequence, errors.New("a record header is not what was written"))
-			at = nextRecord(data[:end], at+1, s.seal)
+			at = nextRecord(data[:end], at+1, h.sequence, s.seal)
 			continue
 		}
 		ref := recordRef{at: at, header: r}
@@ -186,9 +190,9 @@ func (w *walk) salvageRecords(p place, data []byte, h groupHeader) {
 
 // nextRecord finds the next record at or behind at whose header and payload are both whole. Two matching checksums leave
 // no room for chance.
-func nextRecord(data []byte, at int, s seal) int {
+func nextRecord(data []byte, at int, sequence uint64, s seal) int {
 	for ; at+RecordOverhead <= len(data); at++ {
-		r, ok := decodeRecordHeader(data[at:], s)
+		r, ok := decodeRecordHeader(data[at:], s.record(sequence, at))
 		if ok && r.length <= len(data)-at-RecordOverhead && crc32.Checksum(data[at+RecordOverhead:][:r.length], castagnoli) == r.crc {
 			return at
 		}

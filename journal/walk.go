@@ -34,7 +34,7 @@ type walk struct {
 	seen   uint64 // highest S so far
 	ahead  uint64 // highest S of the groups behind the first bad one of this run
 	looked bool   // ahead is known
-	behind int    // groups found by that look
+	final  place  // the last group found by that look
 	last   uint64 // sequence of the last group that was read
 
 	// Per segment id.
@@ -55,6 +55,8 @@ type place struct {
 	seg int // index in walk.segments
 	off int64
 }
+
+func (p place) after(q place) bool { return p.seg > q.seg || p.seg == q.seg && p.off > q.off }
 
 // newWalk prepares a walk over d. r must be empty.
 func newWalk(fs vfs.FS, d *directory, from uint64, r *Replayed) *walk {
@@ -162,7 +164,7 @@ func (w *walk) run() (err error) {
 
 // walkRun walks the segments [a, b). With known, the run ended with sequence end.
 func (w *walk) walkRun(a, b int, known bool, end uint64) error {
-	w.seen, w.ahead, w.behind, w.looked = 0, 0, 0, false
+	w.seen, w.ahead, w.looked, w.final = 0, 0, false, place{}
 	for i := a; i < b; i++ {
 		w.visited[w.segments[i].id] = true
 		if w.segments[i].repaired {
@@ -210,7 +212,7 @@ func (w *walk) walkRun(a, b int, known bool, end uint64) error {
 			return err
 		}
 		if !damaged {
-			return w.endOfRun(p, vfs.Align, expect, known)
+			return w.endOfRun(p, b, vfs.Align, expect, known)
 		}
 		next, at, err := w.salvage(p, b, expect, known)
 		if err != nil {
@@ -236,7 +238,7 @@ func (w *walk) group(p place, h groupHeader, b int, known bool, end uint64) (don
 			return true, err
 		}
 		if !damaged {
-			return true, w.endOfRun(p, int(h.extent()), h.sequence, known)
+			return true, w.endOfRun(p, b, int(h.extent()), h.sequence, known)
 		}
 		if _, err := w.use(p.seg); err != nil { // isDamage may have looked elsewhere
 			return true, err
@@ -302,7 +304,7 @@ func (w *walk) check(data []byte, h groupHeader, s seal) bool {
 		return false
 	}
 	for range h.records {
-		r, ok := decodeRecordHeader(data[at:end], s)
+		r, ok := decodeRecordHeader(data[at:end], s.record(h.sequence, at))
 		if !ok || r.length > end-at-RecordOverhead {
 			return false
 		}
@@ -346,8 +348,7 @@ func (w *walk) look(p place, b int) error {
 			return err
 		}
 		w.ahead = max(w.ahead, h.durable)
-		w.behind++
-		at = q
+		at, w.final = q, q
 	}
 }
 
@@ -370,7 +371,7 @@ func (w *walk) nextGroup(p place, b int) (place, groupHeader, bool, error) {
 }
 
 // endOfRun records a cut, if there is something to cut. The group that is not whole takes n bytes.
-func (w *walk) endOfRun(p place, n int, expect uint64, known bool) error {
+func (w *walk) endOfRun(p place, b, n int, expect uint64, known bool) error {
 	if known {
 		return nil // cut long ago
 	}
@@ -378,21 +379,43 @@ func (w *walk) endOfRun(p place, n int, expect uint64, known bool) error {
 	if err != nil {
 		return err
 	}
-	block := w.win.at(p.off, n)
+	torn := looksLikeGroup(w.win.at(p.off, n), s.id)
 	if err := w.win.unreadable(p.off, n); err != nil { // torn or damaged: nobody can tell
 		w.lost(p, expect, err)
 		return nil
 	}
+	if p.seg+1 < b { // the group may have been the first one of the next segment
+		q := place{p.seg + 1, segmentHeaderBytes}
+		if _, err := w.use(q.seg); err != nil {
+			return err
+		}
+		w.win.at(q.off, vfs.Align)
+		if err := w.win.unreadable(q.off, vfs.Align); err != nil {
+			w.lost(q, expect, err)
+			return nil
+		}
+	}
+	behind := 0
+	for q := p; w.final.after(q); behind++ {
+		next, _, ok, err := w.nextGroup(q, b)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		q = next
+	}
 	reason := ""
 	switch {
-	case looksLikeGroup(block, s.id):
+	case torn:
 		reason = "its last group was not written whole"
-	case w.behind > 0:
+	case behind > 0:
 		reason = "a group is missing before later ones that were not acknowledged either"
 	default:
 		return nil
 	}
-	w.res.Cut = &Cut{Segment: s.id, Offset: p.off, Position: Position(expect), Groups: w.behind, Reason: reason}
+	w.res.Cut = &Cut{Segment: s.id, Offset: p.off, Position: Position(expect), Groups: behind, Reason: reason}
 	return nil
 }
 

@@ -113,7 +113,15 @@ func (i *Identity) openDirs(ctx context.Context) error {
 		return err
 	}
 	stamped, unstamped := splitStamped(i.dirs)
-	if len(unstamped) > 0 && i.o.Prepare {
+	prepare := i.o.Prepare
+	if prepare && len(unstamped) == 0 {
+		published, err := i.published(ctx, stamped)
+		if err != nil {
+			return err
+		}
+		prepare = !published
+	}
+	if prepare {
 		report, err := PrepareNode(ctx, PrepareOptions{IdentityOptions: i.o})
 		if err != nil {
 			return err
@@ -142,6 +150,22 @@ func (i *Identity) openDirs(ctx context.Context) error {
 	}
 	i.unclean, i.sameBoot = dirtyState(stamped, i.o.BootID)
 	return nil
+}
+
+// published says whether the last steps of a preparation were made: cookies in every directory, record and cookie in the
+// store. A process that prepares by itself finishes one that was cut off before them.
+func (i *Identity) published(ctx context.Context, stamped []*directory) (bool, error) {
+	for _, d := range stamped {
+		if d.cookie == nil {
+			return false, nil
+		}
+	}
+	record, _, err := i.storedRecord(ctx)
+	if err != nil || record == nil {
+		return false, err
+	}
+	cookie, _, err := i.storedCookie(ctx)
+	return cookie != nil, err
 }
 
 // verify compares the directories with the store, and lets new directories join if they may.

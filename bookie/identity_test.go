@@ -250,6 +250,27 @@ func TestStandalonePreparesOnce(t *testing.T) {
 	h.refused(ExitLocked, "/data/l2", "--accept-loss")
 }
 
+// TestStandaloneFinishesItsPreparation cuts the preparation off at each write to the store: the next start goes on.
+func TestStandaloneFinishesItsPreparation(t *testing.T) {
+	for nth := 1; ; nth++ {
+		h := newHome(t)
+		h.o.Prepare = true
+		hit := storeFaults(h.store, nth, memmeta.Fault{Err: errors.New("unreachable")})
+		first, err := h.open()
+		h.store.SetFaults(nil)
+		if !*hit {
+			require.Greater(t, nth, 2)
+			require.NoError(t, err)
+			require.NoError(t, first.Close())
+			return
+		}
+		require.Nil(t, first, "write %d", nth)
+		i := h.mustOpen()
+		require.False(t, i.VerifyAdds(), "write %d", nth)
+		require.NoError(t, i.CloseClean(context.Background()))
+	}
+}
+
 func TestC49OneLedgerDiskWiped(t *testing.T) {
 	ctx := context.Background()
 	h := newHome(t)

@@ -183,7 +183,7 @@ func (h *groupHeader) encode(b []byte, s seal) {
 	le.PutUint32(b[60:], crc32.Update(s.seed, castagnoli, b[:60]))
 }
 
-// decodeGroupHeader reports whether b starts with a group header of the given segment.
+// decodeGroupHeader reports whether b starts with a group header of the given segment. The seal is that of its place.
 func decodeGroupHeader(b []byte, segment uint64, s seal) (h groupHeader, ok bool) {
 	le := binary.LittleEndian
 	if len(b) < groupHeaderBytes || le.Uint32(b) != groupMagic || le.Uint64(b[8:]) != segment {
@@ -211,8 +211,14 @@ func parseGroupHeader(b []byte) (h groupHeader, ok bool) {
 	return h, ok
 }
 
-// record is the seed of a record header at offset at of the group sequence: a header that a disk wrote or read at another
-// place does not parse there.
+// group is the seal of a group header at offset off of its segment.
+func (s seal) group(off int64) seal {
+	z := uint64(off) * 0x9fb21c651e98df25
+	return seal{seed: s.seed ^ uint32(z>>32), mask: s.mask}
+}
+
+// record is the seal of a record header at offset at of the group sequence: what a disk wrote or read at another place
+// does not parse there.
 func (s seal) record(sequence uint64, at int) seal {
 	z := (sequence<<24 ^ uint64(at)) * 0xd6e8feb86659fd93
 	return seal{seed: s.seed ^ uint32(z>>32), mask: s.mask}

@@ -68,7 +68,7 @@ func (g *group) bytes(written int64) []byte {
 		payload:  uint32(g.used - groupHeaderBytes),
 		written:  written,
 	}
-	h.encode(g.buf, g.seg.seal)
+	h.encode(g.buf, g.seg.seal.group(g.off))
 	return g.buf[:n]
 }
 

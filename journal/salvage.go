@@ -64,8 +64,8 @@ func (w *walk) salvageAt(q place, b int, expect uint64) (next place, ok bool, er
 	if copy(copied[:], w.win.at(q.off, vfs.Align)) < groupHeaderBytes {
 		return q, false, nil
 	}
-	if repairBit(copied[:], s.seal) {
-		h, ok := decodeGroupHeader(copied[:], s.id, s.seal)
+	if repairBit(copied[:], s.seal.group(q.off)) {
+		h, ok := decodeGroupHeader(copied[:], s.id, s.seal.group(q.off))
 		if ok && (h.sequence == expect || expect == 0) && q.off+h.extent() <= w.win.size {
 			w.res.Repaired++
 			data := w.win.at(q.off, int(h.extent()))

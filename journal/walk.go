@@ -103,7 +103,7 @@ func (w *walk) groupAt(p place) (h groupHeader, ok bool, err error) {
 	if _, err := w.use(p.seg); err != nil {
 		return h, false, err
 	}
-	h, ok = decodeGroupHeader(w.win.at(p.off, vfs.Align), s.id, s.seal)
+	h, ok = decodeGroupHeader(w.win.at(p.off, vfs.Align), s.id, s.seal.group(p.off))
 	return h, ok && p.off+h.extent() <= max(w.win.size, s.header.size), nil
 }
 
@@ -361,7 +361,7 @@ func (w *walk) nextGroup(p place, b int) (place, groupHeader, bool, error) {
 			return p, groupHeader{}, false, err
 		}
 		for ; off < w.win.size; off += vfs.Align {
-			if h, ok := decodeGroupHeader(w.win.at(off, vfs.Align), s.id, s.seal); ok {
+			if h, ok := decodeGroupHeader(w.win.at(off, vfs.Align), s.id, s.seal.group(off)); ok {
 				return place{i, off}, h, true, nil
 			}
 		}

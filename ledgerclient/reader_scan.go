@@ -150,7 +150,7 @@ func (s *scan) chunk(first EntryID, n int) *chunk {
 	q := m.Quorum()
 	f := m.FragmentOf(first)
 	c := &chunk{first: first, count: 1, fragment: m.Fragments[f].Bookies, single: true}
-	if q.Ensemble == q.Write {
+	if q.Ensemble == q.Write && !s.noBatch(c.fragment) {
 		end := s.last
 		if f+1 < len(m.Fragments) {
 			end = min(end, m.Fragments[f+1].First-1)
@@ -160,6 +160,16 @@ func (s *scan) chunk(first EntryID, n int) *chunk {
 	}
 	s.plan(c, q)
 	return c
+}
+
+// noBatch reports whether some member is known not to take batch reads.
+func (s *scan) noBatch(fragment []BookieID) bool {
+	for _, b := range fragment {
+		if s.r.client.peer(b).noBatch.Load() {
+			return true
+		}
+	}
+	return false
 }
 
 // plan orders the bookies that a chunk may be read from.
@@ -181,9 +191,13 @@ func (s *scan) plan(c *chunk, q Quorum) {
 // ask sends a chunk's request to the next bookie.
 func (s *scan) ask(c *chunk) bool {
 	i, ok := c.read.Next()
-	if !ok {
-		return false
+	if ok {
+		s.send(c, i)
 	}
+	return ok
+}
+
+func (s *scan) send(c *chunk, i int) {
 	c.asked = time.Now()
 	p := s.r.client.peer(c.fragment[i])
 	x := &call{sink: s.box, index: i, detail: c}
@@ -194,7 +208,6 @@ func (s *scan) ask(c *chunk) bool {
 		r.MaxSize = int64(min(2*chunkBytes, s.r.client.o.MaxFrameBytes))
 	}
 	p.send(wire.V2, &r, x, s.r.client.o.ReadTimeout)
-	return true
 }
 
 // wait waits for answers, and asks a second bookie if the first is slow.
@@ -234,13 +247,15 @@ func (s *scan) answer(x *call) {
 	if a == ledger.AnswerOK {
 		a = s.accept(c, x)
 	} else {
-		err := x.failure()
-		c.causes = append(c.causes, err)
 		if x.op == wire.OpBatchRead && errors.Is(x.err, errConnClosed) && !p.answered.Load() {
-			// It hung up on the first batch read that it was sent: it does not know them.
-			p.noBatch.Store(true)
-			s.r.client.o.Logger.Info("bookie does not know batch reads", "bookie", string(p.id))
+			// It hung up on the first batch reads that it was sent: it does not know them.
+			if !p.noBatch.Swap(true) {
+				s.r.client.o.Logger.Info("bookie does not know batch reads", "bookie", string(p.id))
+			}
+			s.send(c, x.index)
+			return
 		}
+		c.causes = append(c.causes, x.failure())
 	}
 	switch o := c.read.Answer(x.index, a); o {
 	case ledger.ReadFound:

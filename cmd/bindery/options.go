@@ -2,8 +2,10 @@ package main
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/binderylog/bindery/bookie"
+	"github.com/binderylog/bindery/bookie/gc"
 	"github.com/binderylog/bindery/bookie/storage"
 	"github.com/binderylog/bindery/internal/config"
 	"github.com/binderylog/bindery/internal/invariant"
@@ -39,6 +41,12 @@ func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views
 				FullAt: l.Disk.FullAt, WarnAt: l.Disk.WarnAt, ResumeBelow: l.Disk.ResumeBelow, ReadOnlyWhen: l.Disk.ReadOnlyWhen,
 			},
 		},
+		GC: gc.Options{
+			Interval: l.GC.Interval.D(0),
+			Minor:    gc.Compaction{Below: l.GC.MinorBelow, Every: l.GC.MinorEvery.D(0)},
+			Major:    gc.Compaction{Below: l.GC.MajorBelow, Every: l.GC.MajorEvery.D(0)},
+			Rate:     share.GCRate, // 0: adaptive
+		},
 		Metadata:          views,
 		MetadataTimeout:   l.Metadata.Timeout.D(0),
 		InFlightBytes:     share.InFlight,
@@ -55,6 +63,7 @@ func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views
 	o.Journal.SegmentSize = invariant.Override("journal.segment", o.Journal.SegmentSize)
 	o.Storage.Log.LogSize = invariant.Override("entrylog.size", o.Storage.Log.LogSize)
 	o.Storage.WriteCacheBytes = invariant.Override("write-cache.size", o.Storage.WriteCacheBytes)
+	o.GC.Grace = time.Duration(invariant.Override("gc.grace-ms", 0)) * time.Millisecond
 	if p.id != "" {
 		o.Logger = log.With("bookie", p.id)
 	}

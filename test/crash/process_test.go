@@ -27,8 +27,8 @@ const bookies = 2
 // startTimeout is how long a start, replay included, may take.
 const startTimeout = 90 * time.Second
 
-// smallFiles makes segments, logs and caches so small that each round fills several.
-const smallFiles = "journal.segment=2097152,entrylog.size=4194304,write-cache.size=2097152"
+// smallFiles makes segments, logs and caches so small that each round fills several, and collection quick.
+const smallFiles = "journal.segment=2097152,entrylog.size=4194304,write-cache.size=2097152,gc.grace-ms=100"
 
 // buildBinary builds the program with crash points.
 func buildBinary(t *testing.T) string {

@@ -14,7 +14,7 @@ import (
 
 const (
 	ledgersMin   = 6        // that may be written to
-	bytesPerDisk = 24 << 20 // of live entries on one bookie; beyond it the oldest ledgers are deleted
+	bytesPerDisk = 12 << 20 // of live entries on one bookie; beyond it the oldest ledgers are deleted
 )
 
 // records keeps the metadata records of the world's ledgers.

@@ -320,10 +320,10 @@ func checkStamps(dirs []*directory, id ledger.BookieID, instance string) error {
 	return nil
 }
 
-// describeUnstamped says what to do about a directory that should be stamped and is not.
+// describeUnstamped says what is found where a stamp should be.
 func describeUnstamped(d *directory) string {
 	if len(d.foreign) > 0 {
 		return fmt.Sprintf("%s is not prepared and not empty (it holds %s)", d, d.foreign[0])
 	}
-	return fmt.Sprintf("%s is not prepared: is its disk mounted?", d)
+	return fmt.Sprintf("%s is not prepared", d)
 }

@@ -140,10 +140,10 @@ func (i *Identity) openDirs(ctx context.Context) error {
 	}
 	switch {
 	case len(stamped) == 0:
-		return exitErrorf(ExitLocked, "%s; a new bookie is prepared with `bindery cluster init` (once per cluster) and `bindery node init`", describeUnstamped(unstamped[0]))
+		return exitErrorf(ExitLocked, "%s. Is its disk mounted? A new bookie is prepared with `bindery cluster init` (once per cluster) and `bindery node init`", describeUnstamped(unstamped[0]))
 	case len(unstamped) > 0 && !i.o.AllowExpansion:
-		return exitErrorf(ExitLocked, "%s, but other directories of the bookie are. Mount it; if it was added, set storage.allow_expansion; "+
-			"if its content is lost for good, run `bindery node init --accept-loss`", describeUnstamped(unstamped[0]))
+		return exitErrorf(ExitLocked, "%s, though other directories of the bookie are. Is its disk mounted? If the directory was added, set "+
+			"storage.allow_expansion; if its content is lost for good, run `bindery node init --accept-loss`", describeUnstamped(unstamped[0]))
 	}
 	if err := acquireAll(stamped); err != nil {
 		return err

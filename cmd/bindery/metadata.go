@@ -13,7 +13,7 @@ import (
 )
 
 // metadataCallMax bounds one call of a command to the metadata store: a person waits for it.
-const metadataCallMax = 15 * time.Second
+const metadataCallMax = 10 * time.Second
 
 // withStore runs f with the metadata store of the cluster that the flags name.
 func (o *clusterOptions) withStore(c *cobra.Command, f func(ctx context.Context, uri string, v *metadata.Views) error) error {

@@ -121,6 +121,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	// Any read tells whether someone is there; the key need not exist.
 	if _, err := s.Keys(ctx, "/", "", 1); err != nil {
 		_ = s.Close()
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, fmt.Errorf("etcd at %s: no member answered in time (%w)", strings.Join(o.Endpoints, ", "), err)
+		}
 		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(o.Endpoints, ", "), err)
 	}
 	return s, nil

@@ -45,7 +45,7 @@ type boltStore struct {
 
 // openBoltStore opens or creates the file.
 func openBoltStore(path string, o *Options) (*boltStore, error) {
-	fresh, err := checkBoltMeta(path, o)
+	fresh, err := checkBoltFile(path, o)
 	if err != nil {
 		return nil, err
 	}
@@ -126,9 +126,9 @@ const (
 	boltMetaSum   = 56
 )
 
-// checkBoltMeta refuses a file with a bad meta page. bbolt would go on with the other one, which is the state before the
+// checkBoltFile refuses a file with a bad meta page, or with branch pages that are no tree. bbolt would go on with the other one, which is the state before the
 // last transaction: that would silently undo what the caller was told is durable.
-func checkBoltMeta(path string, o *Options) (fresh bool, err error) {
+func checkBoltFile(path string, o *Options) (fresh bool, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if o.MustExist || o.ReadOnly {
@@ -145,7 +145,7 @@ func checkBoltMeta(path string, o *Options) (fresh bool, err error) {
 		return false, err
 	}
 	pageSize := int64(os.Getpagesize())
-	var txids [2]uint64
+	var txids, roots, pages [2]uint64
 	for i := range txids {
 		var b [boltMetaAt + boltMetaSize]byte
 		off := int64(i) * pageSize
@@ -169,12 +169,17 @@ func checkBoltMeta(path string, o *Options) (fresh bool, err error) {
 		case ne.Uint64(m[40:]) > uint64(st.Size())/uint64(pageSize): // pages in use
 			return false, corrupt.Errorf(path, off, "index meta page", "%d pages in use, the file has %d bytes", ne.Uint64(m[40:]), st.Size())
 		}
-		txids[i] = ne.Uint64(m[48:])
+		roots[i], pages[i], txids[i] = ne.Uint64(m[16:]), ne.Uint64(m[40:]), ne.Uint64(m[48:])
 	}
 	if txids[0]+1 != txids[1] && txids[1]+1 != txids[0] {
 		return false, corrupt.Errorf(path, 0, "index meta page", "transactions %d and %d do not follow one another", txids[0], txids[1])
 	}
-	return false, nil
+	newest := 0
+	if txids[1] > txids[0] {
+		newest = 1
+	}
+	t := &boltTree{f: f, path: path, pageSize: pageSize, pages: pages[newest], parent: map[uint64]struct{}{}, ne: binary.NativeEndian}
+	return false, t.walk(roots[newest])
 }
 
 // guard runs fn so that neither a panic nor a fault on the mapping leaves it.

@@ -189,7 +189,10 @@ func (x *runIndex) checkMetaCount(tx kvTx) error {
 	}
 	var got uint64
 	c := tx.cursor(bucketMeta)
-	for k, _ := c.seek(nil); k != nil; k, _ = c.next() {
+	for k, v := c.seek(nil); k != nil; k, v = c.next() {
+		if _, err := open(k, v); err != nil { // its key may be the one that is looked for
+			return corrupt.New(x.path, 0, "index", fmt.Errorf("value %q: %w", k, err))
+		}
 		got++
 	}
 	if got != want {

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"iter"
@@ -69,10 +70,20 @@ func (x *runIndex) find(tx kvTx, ledger, entry int64) (*RunInfo, error) {
 	return nil, x.absent(ledger, entry, record, before, next)
 }
 
-// seekRun moves a cursor to the ledger's run that holds an entry or is the next one behind it; nil if there is none.
+// seekRun moves a cursor to the ledger's run that holds an entry or is the next one behind it; nil if there is none. On a
+// damaged page keys may be out of order, so the seek is not believed either.
 func (x *runIndex) seekRun(c kvCursor, ledger, entry int64) (*RunInfo, error) {
 	key := runKey(ledger, entry)
 	k, v := c.seek(key[:])
+	if k != nil && bytes.Compare(k, key[:]) < 0 {
+		return nil, x.damaged(ledger, "looking for entry %d leads to the key %x", entry, k)
+	}
+	return x.runAt(ledger, k, v)
+}
+
+// nextRun moves a cursor on to the ledger's next run; nil if there is none.
+func (x *runIndex) nextRun(c kvCursor, ledger int64) (*RunInfo, error) {
+	k, v := c.next()
 	return x.runAt(ledger, k, v)
 }
 
@@ -208,9 +219,7 @@ func (x *runIndex) runsFrom(ledger, from int64) (batch []RunInfo, more bool, err
 			return err
 		}
 		c := tx.cursor(bucketRuns)
-		key := runKey(ledger, from)
-		for k, v := c.seek(key[:]); ; k, v = c.next() {
-			r, err := x.runAt(ledger, k, v)
+		for r, err := x.seekRun(c, ledger, from); ; r, err = x.nextRun(c, ledger) {
 			if err != nil {
 				return err
 			}
@@ -238,11 +247,15 @@ func (x *runIndex) runsFrom(ledger, from int64) (batch []RunInfo, more bool, err
 // lastBefore returns the last entry of the ledger's last run that ends before entry, -1 if there is none.
 func (x *runIndex) lastBefore(tx kvTx, ledger, entry int64) (int64, error) {
 	c := tx.cursor(bucketRuns)
-	key := runKey(ledger, entry)
-	c.seek(key[:])
+	if _, err := x.seekRun(c, ledger, entry); err != nil {
+		return -1, err
+	}
 	r, err := x.prevRun(c, ledger)
 	if err != nil || r == nil {
 		return -1, err
+	}
+	if r.Last() >= entry {
+		return -1, x.damaged(ledger, "a run up to entry %d stands before entry %d", r.Last(), entry)
 	}
 	return r.Last(), nil
 }

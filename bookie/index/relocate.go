@@ -40,11 +40,9 @@ func (x *runIndex) Relocate(moves []Move) (moved int, err error) {
 func (x *runIndex) relocateSome(tx kvTx, moves []Move) (taken, moved int, err error) {
 	ledger := moves[0].Ledger
 	c := tx.cursor(bucketRuns)
-	key := runKey(ledger, moves[0].Entry)
 	var out []entrylog.Run
 	from, to := int64(-1), int64(-1)
-	for k, v := c.seek(key[:]); ; k, v = c.next() {
-		r, err := x.runAt(ledger, k, v)
+	for r, err := x.seekRun(c, ledger, moves[0].Entry); ; r, err = x.nextRun(c, ledger) {
 		if err != nil {
 			return 0, 0, err
 		}

@@ -377,9 +377,7 @@ func (x *runIndex) region(tx kvTx, ledger, from, to int64) (*region, error) {
 	}
 	at := g.prev
 	c := tx.cursor(bucketRuns)
-	key := runKey(ledger, from)
-	for k, v := c.seek(key[:]); ; k, v = c.next() {
-		r, err := x.runAt(ledger, k, v)
+	for r, err := x.seekRun(c, ledger, from); ; r, err = x.nextRun(c, ledger) {
 		if err != nil {
 			return nil, err
 		}

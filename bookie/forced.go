@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/vfs"
 )
 
@@ -58,6 +59,7 @@ func writeForced(fsys vfs.FS, dirs []string, forced bool) (text string, err erro
 			continue
 		}
 		written++
+		invariant.CrashPoint("bookie.order-written")
 	}
 	if forced && written > 0 {
 		return text, nil

@@ -274,12 +274,15 @@ func (s *server) storeOne(c *conn, b *batch, l *storage.Ledger, i int) wire.Code
 	return codeAppended
 }
 
-// appendState journals the locked ledger's whole state.
+// appendState journals the locked ledger's whole state. Nothing may wait here, so its room in the journal is taken by
+// force: states are small, and there are few.
 func (s *server) appendState(b *batch, l *storage.Ledger, sink journal.Sink, t journal.Token) error {
 	j, index := s.journalOf(l.ID())
 	b.scratch = l.AppendState(b.scratch[:0])
+	j.Release(-len(b.scratch))
 	_, err := j.Append(storage.KindState, uint64(l.ID()), b.scratch, sink, t) //nolint:gosec // ids are not negative
 	if err != nil {
+		j.Release(len(b.scratch))
 		s.journalFailed(err)
 		return err
 	}

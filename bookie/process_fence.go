@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/binderylog/bindery/bookie/storage"
+	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/wire"
 	"github.com/binderylog/bindery/journal"
@@ -119,6 +120,7 @@ func (s *server) appendSync(b *batch, ledgerID int64, sink journal.Sink, t journ
 // JournalDone implements journal.Sink for a fencing read.
 func (t *readTask) JournalDone(tok journal.Token, err error) {
 	t.fenceErr = err
+	invariant.CrashPoint("bookie.fence-durable")
 	if err == nil && tok.B == 1 {
 		t.c.srv.fences.end(tok.A)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/bookie/gc"
+	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 )
@@ -161,6 +162,7 @@ func (b *Bookie) replay(ctx context.Context) error {
 	if r.records > 0 {
 		b.o.Logger.Info("journals replayed", "records", r.records, "bytes", r.bytes, "took", r.took.Round(time.Millisecond))
 	}
+	invariant.CrashPoint("bookie.replayed")
 	// From here on everything replayed is synced: an answer may stand on it (a fence that only lay in the page cache
 	// must not be answered from there).
 	return b.eng.start()
@@ -187,9 +189,11 @@ func (b *Bookie) settleLosses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	invariant.CrashPoint("bookie.limbo-marked")
 	if err := b.eng.st.AcceptLoss(ctx); err != nil {
 		return withExit(ExitIO, fmt.Errorf("accept the loss: %w", err))
 	}
+	invariant.CrashPoint("bookie.loss-accepted")
 	if err := b.identity.LossHandled(ctx); err != nil {
 		return err
 	}
@@ -313,6 +317,7 @@ func (b *Bookie) register(ctx context.Context) error {
 	b.mu.Lock()
 	b.reg = reg
 	b.mu.Unlock()
+	invariant.CrashPoint("bookie.registered")
 	b.bg.run("registration-follower", func(ctx context.Context) { b.follow(ctx, reg, readOnly) })
 	return nil
 }

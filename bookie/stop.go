@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/binderylog/bindery/internal/invariant"
 )
 
 // answerGrace is the least time that a stop gives to requests that have been read.
@@ -41,16 +43,19 @@ func (b *Bookie) shutdown(ctx context.Context) error {
 	if err := b.reg.Stop(ctx); err != nil {
 		b.o.Logger.Warn("the registration could not be removed; it ends with the metadata session", "err", err)
 	}
+	invariant.CrashPoint("bookie.stop-unregistered")
 	// 2. The server: accepts nothing, reads nothing, answers what it has read.
 	cut, done := cutOf(ctx)
 	b.srv.stop(cut)
 	done()
+	invariant.CrashPoint("bookie.stop-served")
 	// 3. Collection ends before what it works on.
 	b.gc.Close()
 	// 4. Journals synced, everything flushed, marks written, files closed.
 	if err := b.eng.stop(); err != nil {
 		errs = append(errs, fmt.Errorf("close storage: %w", err))
 	}
+	invariant.CrashPoint("bookie.stop-closed")
 	// 5. The stop counts as clean only if all of that went well.
 	if len(errs) > 0 {
 		return errors.Join(append(errs, b.identity.Close())...)

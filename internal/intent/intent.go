@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+
+	"github.com/binderylog/bindery/internal/invariant"
 )
 
 // Errors that callers test for.
@@ -88,7 +90,7 @@ func (o *Options) EnsureDefaults() {
 	if o.SegmentBytes <= 0 {
 		o.SegmentBytes = 1 << 20
 	}
-	o.SegmentBytes = min(o.SegmentBytes, maxSegmentBytes)
+	o.SegmentBytes = invariant.Override("intent.segment", min(o.SegmentBytes, maxSegmentBytes))
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -207,9 +207,14 @@ func (h *harness) round(n int, p plan) {
 	}
 	verified := false
 	if alive {
-		verified = w.verifyAll(proc.Bookies, p.seed) == nil
+		err := w.verifyAll(proc.Bookies, p.seed)
+		verified = err == nil
 		if verified && len(w.broken()) == 0 {
 			h.drive(proc, p)
+			err = w.takeLost()
+		}
+		if err != nil && !proc.dies() {
+			t.Errorf("round %d: a connection ended, and the program lives: %v", n, err)
 		}
 	}
 	outcome := "survived"

@@ -62,8 +62,8 @@ func (w *world) write(ctx context.Context, address string, mine []*replica, rng 
 		}
 	}
 	c.wait(0)
-	if err := c.failed(); err != nil && ctx.Err() == nil {
-		w.count("connections lost", 1)
+	if err := c.failed(); err != nil {
+		w.lostConn(err)
 	}
 }
 

@@ -23,6 +23,9 @@ func (w *world) writeV3(ctx context.Context, bookie int, address string, ledgers
 			w.writeLAC(c, ledgers[rng.IntN(len(ledgers))].replicas[bookie], rng)
 		}
 	}
+	if err := c.failed(); err != nil {
+		w.lostConn(err)
+	}
 }
 
 // addDeferred sends deferred adds, waits for their answers, and then, most times, forces them. Only a force makes
@@ -74,7 +77,7 @@ func (w *world) addDeferred(c *conn, r *replica, rng *rand.Rand) {
 			r.have(entry)
 		}
 		w.count("deferred adds forced", int64(len(answered)))
-	case a.code == wire.NoLedger && len(answered) == 0:
+	case a.code == wire.NoLedger && (len(answered) == 0 || r.of.deleted.Load() > 0):
 	default:
 		w.wrongf("%s: a force is answered %s", r, a.code)
 	}
@@ -95,7 +98,8 @@ func (w *world) writeLAC(c *conn, r *replica, rng *rand.Rand) {
 		r.lac, r.bound = max(r.lac, lac), true
 		r.mu.Unlock()
 		w.count("explicit LACs answered", 1)
-	case a.code == wire.Fenced && (fenced || r.of.deleted.Load() > 0):
+	case r.of.deleted.Load() > 0 && (a.code == wire.Fenced || a.code == wire.NoLedger):
+	case a.code == wire.Fenced && fenced:
 	default:
 		w.wrongf("%s: an explicit LAC is answered %s", r, a.code)
 	}

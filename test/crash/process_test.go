@@ -28,7 +28,7 @@ const bookies = 2
 const startTimeout = 90 * time.Second
 
 // smallFiles makes segments, logs and caches so small that each round fills several, and collection quick.
-const smallFiles = "journal.segment=2097152,entrylog.size=4194304,write-cache.size=2097152,gc.grace-ms=100"
+const smallFiles = "journal.segment=2097152,entrylog.size=4194304,write-cache.size=2097152,gc.grace-ms=100,intent.segment=1500"
 
 // buildBinary builds the program with crash points.
 func buildBinary(t *testing.T) string {
@@ -139,6 +139,16 @@ func (p *process) kill() {
 		p.killedByUs.Store(true)
 		_ = p.cmd.Process.Signal(syscall.SIGKILL)
 		<-p.dead
+	}
+}
+
+// dies says whether the program has ended or is about to.
+func (p *process) dies() bool {
+	select {
+	case <-p.dead:
+		return true
+	case <-time.After(5 * time.Second):
+		return false
 	}
 }
 

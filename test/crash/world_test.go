@@ -51,6 +51,7 @@ type world struct {
 	mu      sync.Mutex // guards what follows
 	ledgers []*ledgerState
 	wrong   []string // broken promises
+	lost    error    // of this round: why a connection ended by itself
 	stats   map[string]int64
 }
 
@@ -65,6 +66,22 @@ func (w *world) wrongf(format string, args ...any) {
 	if len(w.wrong) < 40 { // the first ones tell
 		w.wrong = append(w.wrong, fmt.Sprintf("round %d: ", w.round)+fmt.Sprintf(format, args...))
 	}
+}
+
+// lostConn notes that a connection ended by itself, for which only the death of the program is an excuse.
+func (w *world) lostConn(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost = err
+}
+
+// takeLost returns why a connection ended by itself since the last call, or nil.
+func (w *world) takeLost() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err := w.lost
+	w.lost = nil
+	return err
 }
 
 func (w *world) broken() []string {

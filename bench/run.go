@@ -224,7 +224,7 @@ func (s *server) stop() {
 
 // goBenchmarks runs the packages' own benchmarks, which count allocations.
 func goBenchmarks(ctx context.Context) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", "1s", "./journal/...", "./bookie/...", "./internal/wire/...", "./internal/digest/...")
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", "300ms", "-timeout", "30m", "./journal/...", "./bookie/...", "./internal/wire/...", "./internal/digest/...")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go test -bench: %w\n%s", err, out)

@@ -354,7 +354,7 @@ func newGate() *gate {
 func (g *gate) String() string { return "gate" }
 
 func (g *gate) Inject(op errorfs.Op) errorfs.Fault {
-	if op.Kind != errorfs.Write || op.Off == 0 { // headers, and zeroes of fresh files, start at 0
+	if op.Kind != errorfs.Write || op.Off == 0 || op.Len == zeroChunk { // a header, or zeroes
 		return errorfs.Fault{}
 	}
 	g.mu.Lock()

@@ -106,9 +106,12 @@ func (j *Journal) zeroLocked(z *zeroer) time.Duration {
 	}
 	z.credit -= zeroChunk
 	j.mu.Unlock()
-	n, err := z.write(target)
+	n, zeroed, err := z.write(target)
 	j.mu.Lock()
 	j.st.ZeroedBytes += uint64(n)
+	if zeroed != "" {
+		target.name, target.zeroed = zeroed, true
+	}
 	if err != nil {
 		j.o.Logger.Warn("journal: can not zero ahead", "spare", target.name, "error", err)
 		z.retry = j.now() + int64(retryPause)
@@ -124,8 +127,8 @@ func (j *Journal) zeroLocked(z *zeroer) time.Duration {
 	return 0
 }
 
-// write zeroes one chunk of s, and names it a zeroed spare when it was the last.
-func (z *zeroer) write(s *spareFile) (n int, err error) {
+// write zeroes one chunk of s. When it was the last one it returns the new name, which makes s a zeroed spare.
+func (z *zeroer) write(s *spareFile) (n int, zeroed string, err error) {
 	defer func() {
 		if err != nil {
 			z.close()
@@ -135,7 +138,7 @@ func (z *zeroer) write(s *spareFile) (n int, err error) {
 	if z.spare != s {
 		z.close()
 		if z.f, err = z.fs.Open(s.name, vfs.Mode{Write: true, Direct: z.direct}); err != nil {
-			return 0, err
+			return 0, "", err
 		}
 		z.spare = s
 	}
@@ -145,29 +148,27 @@ func (z *zeroer) write(s *spareFile) (n int, err error) {
 	n = int(min(zeroChunk, z.size-s.done))
 	if n > 0 {
 		if err := writeWhole(z.f, z.zeroes[:n], s.done); err != nil {
-			return 0, err
+			return 0, "", err
 		}
 		s.done += int64(n)
 		z.unsynced += int64(n)
 	}
 	if s.done < z.size && z.unsynced < zeroSyncEach {
-		return n, nil
+		return n, "", nil
 	}
 	if err := z.f.Sync(); err != nil {
-		return n, err
+		return n, "", err
 	}
 	z.unsynced = 0
 	if s.done < z.size {
-		return n, nil
+		return n, "", nil
 	}
 	z.close()
 	name := fileName(z.dir, s.id, zeroSuffix)
 	if err := z.fs.Rename(s.name, name); err != nil {
-		return n, fmt.Errorf("name a zeroed spare: %w", err)
+		return n, "", fmt.Errorf("name a zeroed spare: %w", err)
 	}
-	s.name, s.zeroed = name, true
-	// The name need not be durable: without it the file is zeroed again.
-	return n, nil
+	return n, name, nil // the name need not be durable: without it the file is zeroed again
 }
 
 // forget lets go of a spare that is about to be used.

@@ -55,8 +55,9 @@ func groupPlaces(t testing.TB, fs vfs.FS, dir string) []groupPlace {
 	var r Replayed
 	var out []groupPlace
 	w := newWalk(fs, d, 0, &r)
-	w.onGroup = func(s *segmentFile, off int64, h groupHeader) {
+	w.onGroup = func(s *segmentFile, off int64, h groupHeader) error {
 		out = append(out, groupPlace{s.name, s.id, off, h})
+		return nil
 	}
 	require.NoError(t, w.run())
 	return out

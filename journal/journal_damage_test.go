@@ -34,12 +34,13 @@ func regionsOf(t testing.TB, fs vfs.FS) []region {
 	}
 	var r Replayed
 	w := newWalk(fs, d, 0, &r)
-	w.onGroup = func(s *segmentFile, off int64, h groupHeader) {
+	w.onGroup = func(s *segmentFile, off int64, h groupHeader) error {
 		regions = append(regions, region{"group header", s.name, off, groupHeaderBytes, 0, fmt.Sprint(h.records)})
 		used := off + groupHeaderBytes + int64(h.payload)
 		if pad := off + h.extent() - used; pad > 0 {
 			regions = append(regions, region{"padding", s.name, used, pad, 0, ""})
 		}
+		return nil
 	}
 	w.emit = func(rec Record) error {
 		name := fileName("/j", rec.Segment, liveSuffix)
@@ -133,8 +134,9 @@ func TestLostBlocks(t *testing.T) {
 		name     string
 		off, end int64
 	}
-	w.onGroup = func(s *segmentFile, off int64, h groupHeader) {
+	w.onGroup = func(s *segmentFile, off int64, h groupHeader) error {
 		last.name, last.off, last.end = s.name, off, off+h.extent()
+		return nil
 	}
 	require.NoError(t, w.run())
 	for _, s := range d.segments {

@@ -24,8 +24,8 @@ type walk struct {
 	fs       vfs.FS
 	segments []*segmentFile
 	from     uint64
-	emit     func(Record) error                     // may be nil
-	onGroup  func(*segmentFile, int64, groupHeader) // may be nil; each group that is read, before its records
+	emit     func(Record) error                           // may be nil
+	onGroup  func(*segmentFile, int64, groupHeader) error // may be nil; each group that is read, before its records
 	res      *Replayed
 
 	win    window
@@ -268,7 +268,9 @@ func (w *walk) finish(p place, data []byte, h groupHeader) error {
 func (w *walk) deliver(p place, data []byte, h groupHeader) error {
 	s := w.segments[p.seg]
 	if w.onGroup != nil {
-		w.onGroup(s, p.off, h)
+		if err := w.onGroup(s, p.off, h); err != nil {
+			return err
+		}
 	}
 	for i := range w.refs {
 		r := &w.refs[i]

@@ -27,6 +27,7 @@ type Client struct {
 	wheel  wheel
 	view   bookieView
 	dial   func(ctx context.Context, addr string) (net.Conn, error)
+	addsV3 bool // benchmarks: send ordinary adds as V3, too
 
 	txn      atomic.Uint64
 	nextConn atomic.Uint64

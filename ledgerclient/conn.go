@@ -22,6 +22,9 @@ type conn struct {
 
 	mu    sync.Mutex // guards the fields below
 	nc    net.Conn
+	busy  bool   // somebody writes to the socket, or it is not connected yet
+	sock  socket // used by whoever made busy true
+	part  int    // bytes of queue[0] that are written already
 	queue []*frame
 	calls map[callKey]*call
 	armed bool // the wheel will tell
@@ -67,16 +70,56 @@ func (c *conn) enqueue(frames ...*frame) bool {
 		}
 		return false
 	}
-	idle := len(c.queue) == 0
+	if len(frames) == 1 && len(c.queue) == 0 && !c.busy && c.sock.raw != nil && len(frames[0].b) <= directBytes {
+		c.busy = true
+		c.mu.Unlock()
+		return c.writeDirect(frames[0])
+	}
+	idle := len(c.queue) == 0 && !c.busy
 	c.queue = append(c.queue, frames...)
 	c.mu.Unlock()
 	if idle {
-		select {
-		case c.wake <- struct{}{}:
-		default:
-		}
+		c.wakeSender()
 	}
 	return true
+}
+
+// directBytes is the largest frame that is written by the goroutine that made it.
+const directBytes = 16 << 10
+
+// writeDirect writes one frame from the caller's goroutine as far as the socket takes it at once, and leaves the rest to
+// the sender.
+func (c *conn) writeDirect(f *frame) bool {
+	n := c.sock.write(f.b)
+	c.mu.Lock()
+	c.busy = false
+	switch {
+	case c.err != nil:
+		c.mu.Unlock()
+		f.drop()
+		return false
+	case n < len(f.b):
+		c.queue = append(c.queue, nil)
+		copy(c.queue[1:], c.queue)
+		c.queue[0], c.part = f, n
+		f = nil
+	}
+	more := len(c.queue) > 0
+	c.mu.Unlock()
+	if f != nil {
+		f.drop()
+	}
+	if more {
+		c.wakeSender()
+	}
+	return true
+}
+
+func (c *conn) wakeSender() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
 }
 
 // call registers a call and sends its request. Without a sink nobody waits for the answer.

@@ -35,7 +35,8 @@ func (c *conn) run(ctx context.Context) {
 		return
 	}
 	c.mu.Lock()
-	c.nc = nc
+	c.nc, c.busy = nc, false
+	c.sock.init(nc)
 	if c.err != nil { // failed meanwhile
 		c.mu.Unlock()
 		_ = nc.Close()
@@ -113,15 +114,25 @@ func (c *conn) greet(nc net.Conn) error {
 func (c *conn) sendLoop(nc net.Conn) error {
 	var batch []*frame
 	var pieces [][]byte
+	var buffers net.Buffers
+	writing := false
 	for {
 		c.mu.Lock()
 		if c.err != nil {
 			c.mu.Unlock()
 			return nil
 		}
-		batch, c.queue = c.queue, batch[:0]
+		if writing {
+			c.busy = false
+		}
+		part := 0
+		if writing = !c.busy && len(c.queue) > 0; writing {
+			batch, c.queue = c.queue, batch[:0]
+			part, c.part = c.part, 0
+			c.busy = true
+		}
 		c.mu.Unlock()
-		if len(batch) == 0 {
+		if !writing { // nothing to do, or a direct writer is at it, who wakes us if anything is left
 			select {
 			case <-c.wake:
 			case <-c.dead:
@@ -133,11 +144,12 @@ func (c *conn) sendLoop(nc net.Conn) error {
 			n, bytes := 0, 0
 			pieces = pieces[:0]
 			for n < len(rest) && n < writeFrames && (n == 0 || bytes+len(rest[n].b) <= writeBytes) {
-				pieces = append(pieces, rest[n].b)
+				pieces = append(pieces, rest[n].b[part:])
+				part = 0
 				bytes += len(rest[n].b)
 				n++
 			}
-			buffers := net.Buffers(pieces)
+			buffers = pieces
 			_, err := buffers.WriteTo(nc)
 			for i := range n {
 				rest[i].drop()

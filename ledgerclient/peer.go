@@ -44,7 +44,7 @@ func (p *peer) conn(proto wire.Proto) *conn {
 	if *slot != nil {
 		return *slot
 	}
-	c := &conn{peer: p, proto: proto, id: p.client.nextConn.Add(1), dead: make(chan struct{}), wake: make(chan struct{}, 1),
+	c := &conn{peer: p, proto: proto, id: p.client.nextConn.Add(1), dead: make(chan struct{}), wake: make(chan struct{}, 1), busy: true,
 		calls: map[callKey]*call{}, lanes: map[LedgerID]*lane{}}
 	if p.lastErr != nil && time.Since(p.failedAt) < redialPause {
 		return deadConn(c, p.lastErr)

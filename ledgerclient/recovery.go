@@ -132,7 +132,8 @@ func (r *recoverer) perform() {
 		case ledger.ActRead:
 			r.read(a.Retry)
 		case ledger.ActRecovered, ledger.ActAborted:
-			r.result = &a
+			result := a
+			r.result = &result
 		}
 	}
 	r.acts = r.acts[:0]

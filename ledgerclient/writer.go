@@ -94,7 +94,7 @@ func (c *Client) newWriter(id LedgerID, m *ledger.Metadata, v metadata.Version, 
 	key := digest.MasterKey(o.Password)
 	w := &Writer{client: c, id: id, quorum: o.Quorum, digest: d, proto: wire.V2, deferred: o.DeferredSync, key: key[:],
 		wake: make(chan struct{}, 1), done: make(chan struct{})}
-	if o.DeferredSync {
+	if o.DeferredSync || c.addsV3 {
 		w.proto = wire.V3
 	}
 	w.lac.Store(int64(InvalidEntry))

@@ -349,7 +349,8 @@ func (l *writerLoop) perform(a *ledger.Action) {
 		l.w.client.peer(a.Bookie).send(wire.V3, &wire.Request{Op: wire.OpWriteLAC, Ledger: int64(l.w.id), LAC: int64(a.LAC), Key: l.w.key, HasKey: true, Body: body},
 			&call{}, l.w.client.o.AddTimeout)
 	case ledger.ActClosed:
-		l.closed = a
+		closed := *a // a itself must stay on the stack: there is one for every add
+		l.closed = &closed
 	}
 }
 

@@ -1,0 +1,143 @@
+package journal
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/binderylog/bindery/internal/vfs/memfs"
+)
+
+func FuzzSegmentHeader(f *testing.F) {
+	b := goldenSegment()[:segmentHeaderBytes]
+	f.Add(b)
+	f.Add(b[:segmentHeaderUsed])
+	f.Add(make([]byte, segmentHeaderBytes))
+	newer := append([]byte(nil), b...)
+	newer[8], newer[segmentHeaderCopy+8] = 9, 9
+	f.Add(newer)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, _, err := decodeSegmentHeader(b)
+		if err != nil {
+			require.Zero(t, h.id)
+			return
+		}
+		require.LessOrEqual(t, h.size, int64(SegmentSizeMax))
+		c := make([]byte, segmentHeaderBytes)
+		h.encode(c)
+		again, repaired, err := decodeSegmentHeader(c)
+		require.NoError(t, err)
+		require.False(t, repaired)
+		require.Equal(t, h, again)
+	})
+}
+
+func FuzzGroupHeader(f *testing.F) {
+	b := goldenSegment()
+	for off := segmentHeaderBytes; off < 5*vfs.Align; off += vfs.Align {
+		f.Add(b[off:off+groupHeaderBytes], int64(off))
+	}
+	f.Add([]byte{}, int64(0))
+	s := sealOf(0x1122334455667788)
+	f.Fuzz(func(t *testing.T, b []byte, off int64) {
+		h, ok := decodeGroupHeader(b, 7, s.group(off))
+		if !ok {
+			return
+		}
+		require.EqualValues(t, 7, h.segment)
+		require.Less(t, h.durable, h.sequence)
+		require.LessOrEqual(t, h.extent(), int64(SegmentSizeMax))
+		c := make([]byte, groupHeaderBytes)
+		h.encode(c, s.group(off))
+		again, ok := decodeGroupHeader(c, 7, s.group(off))
+		require.True(t, ok)
+		require.Equal(t, h, again)
+	})
+}
+
+// FuzzGroupRecords checks the walk over the records of a group whose header was believed.
+func FuzzGroupRecords(f *testing.F) {
+	b := goldenSegment()
+	f.Add(b[segmentHeaderBytes:][:vfs.Align], uint64(7<<runShift), uint32(3), uint32(77))
+	f.Add(b[3*vfs.Align:][:2*vfs.Align], uint64(7<<runShift+2), uint32(1), uint32(4820))
+	f.Add(b[3*vfs.Align:][:100], uint64(7<<runShift+2), uint32(1), uint32(4820))
+	f.Add([]byte{}, uint64(1), uint32(1<<31), uint32(1<<31))
+	s := sealOf(0x1122334455667788)
+	f.Fuzz(func(t *testing.T, data []byte, sequence uint64, records, payload uint32) {
+		h := groupHeader{segment: 7, sequence: sequence, records: records, payload: payload % SegmentSizeMax}
+		file := &segmentFile{id: 7, name: "x.jnl", seal: s}
+		w := &walk{segments: []*segmentFile{file}, open: file, res: &Replayed{Whole: true}}
+		inside := func() {
+			for _, r := range w.refs {
+				require.LessOrEqual(t, r.at+RecordOverhead+r.header.length, len(data))
+				require.NotZero(t, r.header.kind)
+			}
+		}
+		if w.check(data, h, s) {
+			inside()
+			require.Len(t, w.refs, int(records))
+			return
+		}
+		w.salvageRecords(place{}, append([]byte(nil), data...), h)
+		inside()
+		good := 0
+		for _, r := range w.refs {
+			if !r.bad {
+				good++
+			}
+		}
+		require.True(t, good == int(records) || !w.res.Whole || len(w.res.Damage) > 0 || w.res.Repaired > 0,
+			"not whole, nothing lost, nothing repaired")
+	})
+}
+
+// FuzzReplay replays a directory of two segments of arbitrary bytes. It must end, without a panic, and what it returns must
+// have been checked: any record has the bytes of the golden segment's or carries a CRC that a fuzzer does not guess.
+func FuzzReplay(f *testing.F) {
+	golden := goldenSegment()
+	f.Add(golden, []byte{}, uint64(0), false)
+	f.Add(golden, golden, uint64(7<<20), true)
+	cut := append([]byte(nil), golden[:3*vfs.Align+100]...)
+	f.Add(cut, golden[:vfs.Align], uint64(0), false)
+	torn := append([]byte(nil), golden...)
+	clear(torn[3*vfs.Align:][:512])
+	f.Add(torn, make([]byte, 8*vfs.Align), uint64(1), false)
+	noHeader := append([]byte(nil), golden...)
+	clear(noHeader[:vfs.Align])
+	f.Add(noHeader, golden, uint64(0), true)
+	f.Fuzz(func(t *testing.T, a, b []byte, from uint64, start bool) {
+		if len(a)+len(b) > 1<<20 {
+			return
+		}
+		mem := memfs.New("/j/current")
+		for name, content := range map[string][]byte{"0000000000000007.jnl": a, "0000000000000008.jnl": b} {
+			f, err := mem.Open("/j/current/"+name, vfs.Mode{Write: true, Create: true})
+			require.NoError(t, err)
+			_, err = f.WriteAt(content, 0)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+		}
+		j, err := Open(mem, "/j", smallOptions())
+		if err != nil {
+			require.ErrorIs(t, err, ErrFormatTooNew)
+			return
+		}
+		last := Position(0)
+		r, err := j.Replay(Position(from), func(r Record) error {
+			require.GreaterOrEqual(t, r.Position, Position(from))
+			require.GreaterOrEqual(t, r.Position, last)
+			require.NotZero(t, r.Kind)
+			last = r.Position
+			return nil
+		})
+		if err == nil {
+			require.Greater(t, r.End, last)
+			if start && from < 1<<60 && r.End < 1<<60 {
+				require.NoError(t, j.Start())
+				require.GreaterOrEqual(t, j.Mark(), r.End)
+			}
+		}
+		_ = j.Close()
+	})
+}

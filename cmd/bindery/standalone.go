@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -24,6 +26,7 @@ const (
 	standaloneMemory  = 1 << 30 // a laptop has other things to do; storage.memory overrides it
 	standaloneTTL     = 10 * time.Second
 	bookiesMax        = 64
+	lockPatience      = 3 * time.Second
 	standaloneVersion = 1
 )
 
@@ -81,7 +84,7 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return exit(bookie.ExitConfig, fmt.Errorf("data directory: %w", err))
 	}
-	lock, err := vfs.OS().Lock(filepath.Join(dir, "LOCK"))
+	lock, err := lockDataDir(c.Context(), filepath.Join(dir, "LOCK"))
 	if errors.Is(err, vfs.ErrLocked) {
 		return exit(bookie.ExitLocked, fmt.Errorf("data directory %s is in use by another process", o.dataDir))
 	}
@@ -114,6 +117,22 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 		return err
 	})
 	return errors.Join(err, removeEndpoints(dir))
+}
+
+// lockDataDir takes the lock of the data directory. One that is held gets a moment: a process that was killed holds its
+// files until the kernel has taken it apart, and whoever killed it may already be starting the next.
+func lockDataDir(ctx context.Context, name string) (io.Closer, error) {
+	for deadline := time.Now().Add(lockPatience); ; {
+		lock, err := vfs.OS().Lock(name)
+		if !errors.Is(err, vfs.ErrLocked) || time.Now().After(deadline) {
+			return lock, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(lockPatience / 60):
+		}
+	}
 }
 
 // load reads the configuration with standalone's own defaults.

@@ -193,12 +193,12 @@ func (s *Storage) Compact(ctx context.Context, i int, sources []entrylog.LogID, 
 	if len(sources) == 0 || len(sources) > compactSourcesMax {
 		return 0, nil, fmt.Errorf("compaction of %d logs: 1 to %d are possible", len(sources), compactSourcesMax)
 	}
-	d.createMu.Lock()
+	d.flushMu.Lock() // no flush begins a log meanwhile, and no deletion takes a floor
 	w, err := d.log.NewCompactionWriter(sources...)
 	if err == nil {
 		raise(&d.maxLog, uint32(w.ID()))
 	}
-	d.createMu.Unlock()
+	d.flushMu.Unlock()
 	if err != nil {
 		return 0, nil, fmt.Errorf("compact: %w", err)
 	}

@@ -201,8 +201,6 @@ func (d *dir) bury(ledgers []*Ledger, generations []uint32) []int64 {
 	// No flush is under way and no compaction log is begun: what exists of the ledgers in logs is in logs known now.
 	d.flushMu.Lock()
 	defer d.flushMu.Unlock()
-	d.createMu.Lock()
-	defer d.createMu.Unlock()
 	d.holdLogs()
 	var gone []int64
 	for i, l := range ledgers {
@@ -343,11 +341,11 @@ func (d *dir) finishIntents() error {
 func (d *dir) finishDeleteIntent(r *intentRecord) error {
 	var gone []int64
 	for _, id := range r.ledgers {
-		st, found, _, err := d.lookupState(id)
+		st, ev, err := d.lookupState(id)
 		if err != nil {
 			return fmt.Errorf("finish the deletion of ledger %d: %w", id, err)
 		}
-		if found && st.replica.Tombstone {
+		if ev == evState && st.replica.Tombstone {
 			gone = append(gone, id)
 		}
 	}

@@ -54,10 +54,9 @@ type dir struct {
 	births    uint32     // highest birth number given out; guarded by rebornMu
 	reborn    []int64    // deleted ledgers that came back and are in the set still; guarded by rebornMu
 	tombMu    sync.Mutex // held while the set is replaced, across the write of its file
-	createMu  sync.Mutex // held while a compaction log is created, and while a floor is taken for a deletion
 
 	// Flusher.
-	flushMu   sync.Mutex // held for the length of a flush
+	flushMu   sync.Mutex // held for the length of a flush, while a compaction log is created and while floors are taken
 	reqMu     sync.Mutex
 	reqs      []*flushRequest // guarded by reqMu
 	reqClosed bool            // guarded by reqMu
@@ -74,6 +73,7 @@ type dir struct {
 	compactions  map[entrylog.LogID]*compaction // by output; guarded by finalMu
 	obsolete     map[entrylog.LogID]bool        // sources of finished compactions; guarded by finalMu
 	rebuildNoted atomic.Bool
+	wasLost      bool                // something was found missing at Open; constant afterwards
 	recovered    *entrylog.Recovered // during Open
 
 	// State.
@@ -232,47 +232,61 @@ func (d *dir) fail(err error) {
 	}
 }
 
-// lookupState returns what the directory knows of a ledger besides its entries. unproven says that the ledger, or a state
-// of it, is here, but can not be trusted.
-func (d *dir) lookupState(id int64) (st state, found, unproven bool, err error) {
+// evidence says what a directory has of a ledger.
+type evidence uint8
+
+const (
+	evNone      evidence = iota // nothing
+	evState                     // a state
+	evStateless                 // entries, and no state
+	evDamaged                   // a state that can not be trusted
+)
+
+// lookupState returns what the directory knows of a ledger besides its entries, as far as that is durable.
+func (d *dir) lookupState(id int64) (st state, ev evidence, err error) {
 	t := d.tombs.Load()
 	b, ok := d.ov.state(id)
 	if !ok {
 		b, ok, err = d.ix.State(id)
 		if corrupt.Is(err) {
 			d.s.log.Error("a ledger's state can not be read; the ledger is fenced and in limbo", "dir", d.path, "ledger", id, "err", err)
-			return st, false, true, nil
+			return st, evDamaged, nil
 		}
 		if err != nil {
-			return st, false, false, err
+			return st, evNone, err
 		}
 	}
 	if ok {
 		st, err = parseState(id, b)
 		if errors.Is(err, errStateVersion) {
-			return st, false, false, err
+			return st, evNone, err
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			d.s.log.Error("a ledger's state is damaged; the ledger is fenced and in limbo", "dir", d.path, "ledger", id, "err", err)
-			return st, false, true, nil
+			return state{}, evDamaged, nil
+		case st.replica.Tombstone:
+			return st, evState, nil
+		case t.dead(id, st.birth):
+			return state{replica: tombstoneOf(st.replica.Generation), seq: st.seq, birth: t.births}, evState, nil
+		case d.suspect:
+			return st, evDamaged, nil
 		}
-		if !st.replica.Tombstone && t.dead(id, st.birth) {
-			return state{replica: tombstoneOf(st.replica.Generation), seq: st.seq, birth: t.births}, true, false, nil
-		}
-		return st, true, d.suspect && !st.replica.Tombstone, nil
+		return st, evState, nil
 	}
 	if t.set.contains(id) {
-		return state{replica: tombstoneOf(0), birth: t.births}, true, false, nil
+		return state{replica: tombstoneOf(0), birth: t.births}, evState, nil
 	}
-	// Entries without a state: the state was lost.
 	if _, ok := d.ov.last(id, 0); ok {
-		return st, false, true, nil
+		return st, evStateless, nil
 	}
 	switch _, err = d.ix.Last(id); {
-	case err == nil, corrupt.Is(err):
-		return st, false, true, nil
+	case err == nil:
+		return st, evStateless, nil
+	case corrupt.Is(err):
+		return st, evDamaged, nil
 	case errors.Is(err, index.ErrNotFound):
-		return st, false, false, nil
+		return st, evNone, nil
 	}
-	return st, false, false, err
+	return st, evNone, err
 }

@@ -234,12 +234,6 @@ func (d *dir) writeOnce(w *flushWork) (*page, error) {
 	if w.cache == nil && len(w.changed) == 0 {
 		return nil, nil
 	}
-	// A ledger that came back after its deletion may not share a log with its earlier life.
-	if top := d.log.Durable().Log; top != 0 && uint32(top) <= d.rollAbove.Load() {
-		if err := d.log.Roll(); err != nil {
-			return nil, d.abort(err)
-		}
-	}
 	var runs entrylog.RunBuilder
 	d.work.late = d.work.late[:0]
 	if w.cache != nil {
@@ -271,6 +265,7 @@ func (d *dir) abort(err error) error {
 func (d *dir) writeEntries(c *writeCache, runs *entrylog.RunBuilder) error {
 	slices.SortFunc(c.ledgers, func(a, b *Ledger) int { return compareInt64(a.id, b.id) })
 	p := newPacer(d, c.used.Load())
+	first := true
 	for i, l := range c.ledgers {
 		if i > 0 && c.ledgers[i-1] == l {
 			continue // it was deleted and re-created between two adds
@@ -281,11 +276,11 @@ func (d *dir) writeEntries(c *writeCache, runs *entrylog.RunBuilder) error {
 		}
 		for _, e := range chain {
 			r := c.record(e.at)
-			loc, err := d.log.Append(r.body)
+			loc, err := d.append(r.body, first)
 			if err != nil {
 				return err
 			}
-			raise(&d.maxLog, uint32(loc.Log))
+			first = false
 			runs.Add(r.ledger, r.entry, loc)
 			d.flushedEntries.Add(1)
 			d.flushedBytes.Add(uint64(len(r.body)))
@@ -293,6 +288,29 @@ func (d *dir) writeEntries(c *writeCache, runs *entrylog.RunBuilder) error {
 		}
 	}
 	return nil
+}
+
+// append appends an entry. The first one of a flush goes to a log above all floors: a ledger that came back after its
+// deletion may not share a log with its earlier life.
+func (d *dir) append(body []byte, first bool) (entrylog.Location, error) {
+	for {
+		loc, err := d.log.Append(body)
+		if err != nil {
+			return loc, err
+		}
+		raise(&d.maxLog, uint32(loc.Log))
+		if !first || uint32(loc.Log) > d.rollAbove.Load() {
+			return loc, nil
+		}
+		// Ids are taken one after the other, and a floor is never far above them: it is the id of a log that exists, or
+		// that an earlier process had begun.
+		if err := d.log.Abort(); err != nil {
+			return loc, err
+		}
+		if err := d.log.Roll(); err != nil {
+			return loc, err
+		}
+	}
 }
 
 // chain returns a ledger's entries in the cache, ascending, of each the latest copy, and whether its state has changed.

@@ -160,7 +160,7 @@ func (e *env) close() {
 // stays.
 func (e *env) crash(seed uint64, keep float64) {
 	e.t.Helper()
-	clone := e.mem.CrashClone(seed, keep)
+	// The journal first: a checkpoint in the background may trim it.
 	e.j.mu.Lock()
 	records := make([][]Record, len(e.j.records))
 	for i := range records {
@@ -168,6 +168,7 @@ func (e *env) crash(seed uint64, keep float64) {
 	}
 	j := &testJournal{records: records, next: append([]uint64(nil), e.j.next...), trimmed: append([]uint64(nil), e.j.trimmed...)}
 	e.j.mu.Unlock()
+	clone := e.mem.CrashClone(seed, keep)
 	_ = e.s.Close() // into the abandoned file system
 	e.mem, e.fs, e.j, e.s = clone, clone, j, nil
 }

@@ -123,7 +123,11 @@ func (d *dir) ingest(ctx context.Context, info entrylog.LogInfo) error {
 	var runs iter.Seq2[entrylog.Run, error]
 	var states []entrylog.LedgerState
 	f := ingestFilter{d: d, log: info.ID}
-	if p := d.ov.merged(info.ID); p != nil {
+	// A log is sealed by the checkpoint that fills it, and that checkpoint's page is in the overlay once its flush is over.
+	d.flushMu.Lock()
+	p := d.ov.merged(info.ID)
+	d.flushMu.Unlock()
+	if p != nil {
 		runs = f.runs(func(yield func(entrylog.Run, error) bool) {
 			for r := range p.runs() {
 				if !yield(r, nil) {
@@ -181,12 +185,12 @@ func (f *ingestFilter) isDead(ledger int64) (bool, error) {
 	if f.known && f.ledger == ledger {
 		return f.dead, nil
 	}
-	st, found, _, err := f.d.lookupState(ledger)
+	st, ev, err := f.d.lookupState(ledger)
 	if err != nil {
 		return false, err
 	}
 	f.ledger, f.known = ledger, true
-	f.dead = found && (st.replica.Tombstone || f.log <= st.floor)
+	f.dead = ev == evState && (st.replica.Tombstone || f.log <= st.floor)
 	return f.dead, nil
 }
 
@@ -366,7 +370,7 @@ func (d *dir) dropDead() error {
 			if !t.set.contains(id) {
 				continue
 			}
-			st, _, _, err := d.lookupState(id)
+			st, _, err := d.lookupState(id)
 			if err != nil {
 				return fmt.Errorf("rebuild index: %w", err)
 			}

@@ -186,6 +186,7 @@ func (l *Ledger) setState(st *state) {
 	l.Replica = st.replica
 	l.seq, l.run, l.birth, l.floor, l.born = st.seq, st.run, st.birth, st.floor, st.born
 	l.tombstone = st.replica.Tombstone
+	raise(&l.d.rollAbove, uint32(st.floor))
 	l.lac = max(l.lac, int64(l.Replica.LAC()))
 }
 

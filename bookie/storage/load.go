@@ -15,12 +15,12 @@ func tombstoneOf(generation uint32) ledger.Replica {
 // load fills a new handle from the directories. The caller holds the handle's lock, and nobody else can use it yet.
 func (s *Storage) load(l *Ledger) error {
 	var best state
-	found, unproven := false, false
+	worst := evNone
 	for _, d := range s.dirs {
 		if d.failed.Load() {
 			continue
 		}
-		st, has, bad, err := d.lookupState(l.id)
+		st, ev, err := d.lookupState(l.id)
 		if errors.Is(err, index.ErrFailed) {
 			d.fail(err)
 			continue
@@ -28,10 +28,14 @@ func (s *Storage) load(l *Ledger) error {
 		if err != nil {
 			return fmt.Errorf("load state: %w", err)
 		}
-		if !has && !bad {
+		if ev == evNone {
 			continue
 		}
-		unproven = unproven || bad
+		if ev == evStateless && d.wasLost {
+			ev = evDamaged
+		}
+		worst = max(worst, ev)
+		l.loaded = l.loaded || ev == evState
 		switch {
 		case l.d == nil:
 			best, l.d = st, d
@@ -41,31 +45,42 @@ func (s *Storage) load(l *Ledger) error {
 		default:
 			l.elsewhere |= 1 << d.index
 		}
-		found = found || has
 	}
-	if l.d == nil {
-		if l.d = s.place(); l.d == nil {
-			return s.dirs[0].failure()
-		}
-		if s.degraded.Load() {
-			l.Replica.Lose() // it may have lived in what is missing, fenced
-			l.unproven = true
-		}
-		l.lacKnown = true
-		return nil
+	if worst == evStateless && l.loaded {
+		worst = evState
 	}
-	l.setState(&best)
-	l.loaded = found
-	if !unproven {
+	switch worst {
+	case evNone:
+		return s.loadUnknown(l)
+	case evState:
+		l.setState(&best)
 		if best.replica.Deferred && best.run <= s.lastUnclean && l.Replica.UncleanStop() {
 			l.StateChanged()
 		}
-		return nil
+	case evStateless:
+		// A crash came between a flush's entries and their states: the journal has them. Should it not, the ledger is in
+		// limbo. Nothing of that is written down, since the next start may find more.
+		l.Replica.Lose()
+	case evDamaged:
+		l.setState(&best)
+		l.unproven = true
+		if l.Replica.Lose() || !l.loaded {
+			l.StateChanged()
+		}
 	}
-	l.unproven = true
-	if l.Replica.Lose() || !found {
-		l.StateChanged()
+	return nil
+}
+
+// loadUnknown fills the handle of a ledger of which nothing is here.
+func (s *Storage) loadUnknown(l *Ledger) error {
+	if l.d = s.place(); l.d == nil {
+		return s.dirs[0].failure()
 	}
+	if s.degraded.Load() {
+		l.Replica.Lose() // it may have lived in what is missing, fenced
+		l.unproven = true
+	}
+	l.lacKnown = true
 	return nil
 }
 

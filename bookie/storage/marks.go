@@ -49,6 +49,7 @@ func (s *Storage) settleMarks() error {
 			s.losses = append(s.losses, fmt.Errorf("ledger directory %s lost data: %w", d.path, d.lossErr))
 		}
 		s.degraded.Store(s.degraded.Load() || d.lost)
+		d.wasLost = d.lost
 		d.replayFrom = make([]uint64, len(s.o.Journals))
 		if !d.lost {
 			copy(d.replayFrom, d.mark)

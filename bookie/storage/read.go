@@ -137,15 +137,11 @@ func (d *dir) readLogs(id, entry int64, floor entrylog.LogID, dst []byte) ([]byt
 	var loc entrylog.Location
 	var err error
 	for range 3 {
-		gen := d.gen.Load()
-		hinted := false
-		if loc, hinted = d.s.cache.locate(d, id, entry); !hinted || loc.Log <= floor {
-			if loc, err = d.locate(id, entry, floor); err != nil {
-				return nil, err
-			}
+		if loc, err = d.locate(id, entry, floor); err != nil {
+			return nil, err
 		}
 		var body []byte
-		body, err = d.readAt(id, entry, loc, gen, dst)
+		body, err = d.readAt(id, entry, loc, dst)
 		if !errors.Is(err, entrylog.ErrNoLog) {
 			if err != nil {
 				d.readErrors.Add(1)
@@ -162,16 +158,25 @@ func (d *dir) readLogs(id, entry int64, floor entrylog.LogID, dst []byte) ([]byt
 	return nil, fmt.Errorf("ledger %d entry %d: %w", id, entry, corrupt.New(d.indexPath, 0, "entry location", fmt.Errorf("%s: %w", loc, err)))
 }
 
-// locate returns an entry's newest place: overlay, then index.
+// locate returns an entry's newest place: overlay, then what the index said last, then index.
 func (d *dir) locate(id, entry int64, floor entrylog.LogID) (entrylog.Location, error) {
+	gen := d.gen.Load()
 	if loc, ok := d.ov.find(id, entry, floor); ok {
 		return loc, nil
 	}
-	loc, err := d.ix.Locate(id, entry)
+	if loc, ok := d.s.cache.locate(d, id, entry); ok && loc.Log > floor {
+		return loc, nil
+	}
+	r, err := d.ix.LocateRun(id, entry)
 	switch {
-	case err == nil && loc.Log <= floor:
+	case err == nil && r.Log <= floor:
 		return entrylog.Location{}, errAbsent
 	case err == nil:
+		loc, ok := r.Find(entry)
+		if !ok {
+			return loc, d.indexError(corrupt.Errorf(d.indexPath, 0, "run", "run of ledger %d from %d to %d was found for entry %d", id, r.First, r.Last(), entry))
+		}
+		d.s.cache.remember(d, gen, entry, &r.Run)
 		return loc, nil
 	case errors.Is(err, index.ErrNotFound):
 		return entrylog.Location{}, errAbsent
@@ -192,7 +197,7 @@ func (d *dir) indexError(err error) error {
 }
 
 // readAt reads the entry whose record lies at loc.
-func (d *dir) readAt(id, entry int64, loc entrylog.Location, gen uint64, dst []byte) ([]byte, error) {
+func (d *dir) readAt(id, entry int64, loc entrylog.Location, dst []byte) ([]byte, error) {
 	cache := d.s.cache
 	if loc.Size <= blockEntryMax {
 		b := cache.get(d.index, loc)
@@ -214,10 +219,6 @@ func (d *dir) readAt(id, entry int64, loc entrylog.Location, gen uint64, dst []b
 			defer cache.release(b)
 			if body := b.body(loc, id, entry); body != nil {
 				dst = append(dst[:0], body...)
-				cache.remember(d, gen, id, entry, loc)
-				if next, ok := b.next(loc, id, entry); ok {
-					cache.remember(d, gen, id, entry+1, next)
-				}
 				cache.ahead.read(d, id, entry, b)
 				return dst, nil
 			}

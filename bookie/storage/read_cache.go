@@ -2,7 +2,6 @@ package storage
 
 import (
 	"fmt"
-	"sort"
 	"sync"
 	"sync/atomic"
 
@@ -14,8 +13,10 @@ import (
 // bucket of a log. Most of its memory is ristretto's. In front of it lies a small window of the blocks read last, since
 // ristretto admits asynchronously and may refuse: without the window a scan would read every block once per entry.
 //
-// Beside the blocks it remembers where entries lie (hints), so that a sequential or repeated read needs no index look-up.
-// A hint counts only while its directory's generation is the same: any checkpoint, relocation or deletion ends it.
+// Beside the blocks it remembers runs that the index returned (hints), so that a sequential or repeated read needs no index
+// look-up. A hint counts only while its directory's generation is the same: any ingestion or deletion ends it. It stands
+// for the index only; the overlay is asked first, as always. What lies behind an entry in its log proves nothing about
+// the next one, of which there may be a newer copy elsewhere.
 type readCache struct {
 	s      *Storage
 	main   *ristretto.Cache[uint64, *block]
@@ -39,12 +40,9 @@ type block struct {
 	key        uint64
 	start, end int64 // in the log
 	data       []byte
-	recs       []blockRec
 	refs       atomic.Int32 // the caches' and readers'; at 0 the memory goes back
 	trigger    atomic.Bool  // reaching it starts the next read-ahead
 }
-
-type blockRec struct{ off, size uint32 } // of the record header relative to start; of the body
 
 type windowShard struct {
 	mu   sync.Mutex
@@ -60,11 +58,10 @@ type hintShard struct {
 }
 
 type hint struct {
-	ledger, entry int64
-	gen           uint64
-	loc           entrylog.Location
-	dir           uint8
-	valid         bool
+	ledger int64
+	gen    uint64
+	dir    int
+	run    *entrylog.Run
 }
 
 func newReadCache(s *Storage, bytes int64) (*readCache, error) {
@@ -76,7 +73,7 @@ func newReadCache(s *Storage, bytes int64) (*readCache, error) {
 		c.window[i].ring = make([]*block, max(4, window/windowShards/bucketSize))
 	}
 	slots := 1
-	for slots < 4096 && int64(slots)*hintShards*64 < bytes/32 {
+	for slots < 4096 && int64(slots)*hintShards*1024 < bytes/8 {
 		slots *= 2
 	}
 	for i := range c.hints {
@@ -161,7 +158,7 @@ func (c *readCache) put(b *block) {
 	w.next = (w.next + 1) % len(w.ring)
 	w.mu.Unlock()
 	c.release(old)
-	if !c.main.Set(b.key, b, int64(len(b.data))+int64(len(b.recs))*8) {
+	if !c.main.Set(b.key, b, int64(len(b.data))) {
 		c.release(b)
 	}
 }
@@ -185,7 +182,6 @@ func (c *readCache) fill(dir int, chunk entrylog.Chunk) (f filled) {
 			b = &block{key: key, start: off}
 			f.blocks++
 		}
-		b.recs = append(b.recs, blockRec{uint32(off - b.start), r.Location.Size})
 		b.end = off + size
 		f.end, f.lastOff, f.ledger, f.records = b.end, off, r.Ledger, f.records+1
 	}
@@ -222,39 +218,33 @@ func (b *block) body(loc entrylog.Location, ledger, entry int64) []byte {
 	return body
 }
 
-// next returns the place of the record behind loc if it is the ledger's next entry.
-func (b *block) next(loc entrylog.Location, ledger, entry int64) (entrylog.Location, bool) {
-	rel := uint32(loc.Offset - b.start)
-	i := sort.Search(len(b.recs), func(i int) bool { return b.recs[i].off > rel })
-	if i == len(b.recs) {
-		return entrylog.Location{}, false
-	}
-	n := entrylog.Location{Log: loc.Log, Offset: b.start + int64(b.recs[i].off), Size: b.recs[i].size}
-	return n, b.body(n, ledger, entry+1) != nil
-}
+// hintEntries is how many entries of a ledger share a hint.
+const hintEntries = 1 << 10
 
 func (c *readCache) hintAt(ledger, entry int64) (*hintShard, *hint) {
-	h := cacheHash(ledger, entry)
+	h := cacheHash(ledger, entry/hintEntries)
 	sh := &c.hints[h%hintShards]
 	return sh, &sh.slots[int(h/hintShards)%len(sh.slots)]
 }
 
-// locate returns what is remembered of an entry's place.
+// locate returns an entry's place if it is in the run that the index returned last for its neighbourhood.
 func (c *readCache) locate(d *dir, ledger, entry int64) (entrylog.Location, bool) {
 	sh, h := c.hintAt(ledger, entry)
 	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if !h.valid || h.ledger != ledger || h.entry != entry || int(h.dir) != d.index || h.gen != d.gen.Load() {
+	ok := h.run != nil && h.ledger == ledger && h.dir == d.index && h.gen == d.gen.Load()
+	run := h.run
+	sh.mu.Unlock()
+	if !ok {
 		return entrylog.Location{}, false
 	}
-	return h.loc, true
+	return run.Find(entry)
 }
 
-// remember notes an entry's place, found when the directory's generation was gen.
-func (c *readCache) remember(d *dir, gen uint64, ledger, entry int64, loc entrylog.Location) {
-	sh, h := c.hintAt(ledger, entry)
+// remember notes a run that the index returned when the directory's generation was gen.
+func (c *readCache) remember(d *dir, gen uint64, entry int64, run *entrylog.Run) {
+	sh, h := c.hintAt(run.Ledger, entry)
 	sh.mu.Lock()
-	*h = hint{ledger: ledger, entry: entry, gen: gen, loc: loc, dir: uint8(d.index), valid: true}
+	*h = hint{ledger: run.Ledger, gen: gen, dir: d.index, run: run}
 	sh.mu.Unlock()
 }
 

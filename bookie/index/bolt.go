@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -210,9 +211,15 @@ func (s *boltStore) view(fn func(kvTx) error) error {
 func (s *boltStore) update(fn func(kvTx) error) error {
 	return s.guard(func() error {
 		err := s.db.Update(func(tx *bolt.Tx) error {
-			err := fn(&boltTx{tx: tx})
+			t := &boltTx{tx: tx}
+			if err := fn(t); err != nil {
+				return err
+			}
+			if err := t.deletePending(); err != nil {
+				return err
+			}
 			invariant.CrashPoint("index.tx.before-commit")
-			return err
+			return nil
 		})
 		if err == nil {
 			invariant.CrashPoint("index.tx.committed")
@@ -240,7 +247,10 @@ func (s *boltStore) size() (z sizes, err error) {
 		}
 		free := s.db.Stats()
 		z = sizes{file: st.Size(), free: int64(free.FreePageN+free.PendingPageN) * int64(os.Getpagesize())}
-		return nil
+		return s.db.View(func(tx *bolt.Tx) error {
+			z.used = tx.Size() - z.free // the file is grown ahead of that
+			return nil
+		})
 	})
 	return z, err
 }
@@ -265,9 +275,18 @@ func (s *boltStore) close() error {
 	}
 }
 
+// boltTx is a transaction. Deletions wait for its end, and its cursors pass them over: bbolt's cursors lose their way among
+// pages that deletions have emptied (Last may not return, Prev may stop too early).
 type boltTx struct {
-	tx *bolt.Tx
-	b  [buckets]*bolt.Bucket
+	tx      *bolt.Tx
+	b       [buckets]*bolt.Bucket
+	pending [buckets]map[string]bool // keys to be deleted
+	order   []pendingDelete          // with those that were put again meanwhile
+}
+
+type pendingDelete struct {
+	b   bucket
+	key []byte
 }
 
 func (t *boltTx) bucket(b bucket) *bolt.Bucket {
@@ -281,24 +300,64 @@ func (t *boltTx) bucket(b bucket) *bolt.Bucket {
 	return t.b[b]
 }
 
-func (t *boltTx) get(b bucket, key []byte) []byte       { return t.bucket(b).Get(key) }
-func (t *boltTx) put(b bucket, key, value []byte) error { return t.bucket(b).Put(key, value) }
-func (t *boltTx) del(b bucket, key []byte) error        { return t.bucket(b).Delete(key) }
-func (t *boltTx) cursor(b bucket) kvCursor              { return &boltCursor{c: t.bucket(b).Cursor()} }
+func (t *boltTx) get(b bucket, key []byte) []byte {
+	if t.pending[b][string(key)] {
+		return nil
+	}
+	return t.bucket(b).Get(key)
+}
+
+func (t *boltTx) put(b bucket, key, value []byte) error {
+	delete(t.pending[b], string(key))
+	return t.bucket(b).Put(key, value)
+}
+
+func (t *boltTx) del(b bucket, key []byte) error {
+	if t.get(b, key) == nil {
+		return nil
+	}
+	if t.pending[b] == nil {
+		t.pending[b] = map[string]bool{}
+	}
+	t.pending[b][string(key)] = true
+	t.order = append(t.order, pendingDelete{b, bytes.Clone(key)})
+	return nil
+}
+
+func (t *boltTx) deletePending() error {
+	for _, d := range t.order {
+		if t.pending[d.b][string(d.key)] {
+			if err := t.bucket(d.b).Delete(d.key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (t *boltTx) cursor(b bucket) kvCursor {
+	return &boltCursor{c: t.bucket(b).Cursor(), gone: t.pending[b]}
+}
 
 type boltCursor struct {
-	c   *bolt.Cursor
-	end bool // behind the last key
+	c    *bolt.Cursor
+	gone map[string]bool // keys to pass over
+	end  bool            // behind the last key
 }
 
 func (c *boltCursor) seek(key []byte) (k, v []byte) {
-	k, v = c.c.Seek(key)
-	c.end = k == nil
-	return k, v
+	return c.forward(c.c.Seek(key))
 }
 
 func (c *boltCursor) next() (k, v []byte) {
-	k, v = c.c.Next()
+	return c.forward(c.c.Next())
+}
+
+// forward goes on from k to the next key that is there.
+func (c *boltCursor) forward(k, v []byte) ([]byte, []byte) {
+	for k != nil && c.gone[string(k)] {
+		k, v = c.c.Next()
+	}
 	c.end = k == nil
 	return k, v
 }
@@ -306,9 +365,14 @@ func (c *boltCursor) next() (k, v []byte) {
 func (c *boltCursor) prev() (k, v []byte) {
 	if c.end {
 		c.end = false
-		return c.c.Last()
+		k, v = c.c.Last()
+	} else {
+		k, v = c.c.Prev()
 	}
-	return c.c.Prev()
+	for k != nil && c.gone[string(k)] {
+		k, v = c.c.Prev()
+	}
+	return k, v
 }
 
 // noSpace reports whether err says that the disk is full: bbolt rolled back, and nothing is wrong with the file.

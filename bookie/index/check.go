@@ -173,13 +173,13 @@ func (x *runIndex) Stats() (Stats, error) {
 			}
 			st.Runs++
 			st.Entries += int64(r.Count)
-			st.UsedBytes += int64(len(k) + len(v))
+			st.KeyValueBytes += int64(len(k) + len(v))
 		}
 		for b, n := range map[bucket]*int64{bucketLedgers: &st.Ledgers, bucketStates: &st.States, bucketLogs: &st.Logs, bucketMeta: new(int64)} {
 			c := tx.cursor(b)
 			for k, v := c.seek(nil); k != nil; k, v = c.next() {
 				*n++
-				st.UsedBytes += int64(len(k) + len(v))
+				st.KeyValueBytes += int64(len(k) + len(v))
 			}
 		}
 		return nil
@@ -188,7 +188,7 @@ func (x *runIndex) Stats() (Stats, error) {
 		return Stats{}, err
 	}
 	z, err := x.kv.size()
-	st.FileBytes, st.FreeBytes = z.file, z.free
+	st.FileBytes, st.UsedBytes, st.FreeBytes = z.file, z.used, z.free
 	return st, err
 }
 

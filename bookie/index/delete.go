@@ -48,56 +48,79 @@ func (x *runIndex) DeleteLedgers(ledgers []int64, meta ...MetaValue) error {
 	return nil
 }
 
-// deleteLedger deletes runs from the last one backward until the budget is used up, and everything else once none is left.
+// deleteLedger deletes everything about a ledger; of one with more runs than the budget allows, the last runs only, so that
+// what stays is whole up to some entry.
 func (x *runIndex) deleteLedger(tx kvTx, ledger int64, budget *int) (whole bool, err error) {
 	if ledger < 0 {
 		return true, nil
 	}
-	key := ledgerKey(ledger)
 	record, err := x.ledgerOf(tx, ledger)
 	if err != nil {
 		return false, err
 	}
-	var keys [][]byte
-	last := int64(-1)
-	c := tx.cursor(bucketRuns)
-	end := runKey(ledger, 1<<63-1)
-	k, _ := c.seek(end[:])
-	if k == nil || string(k) != string(end[:]) {
-		k, _ = c.prev()
+	if record != nil && record.runs > uint64(*budget/deleteCost) {
+		return false, x.deleteTail(tx, ledger, record, budget)
 	}
-	for ; k != nil; k, _ = c.prev() {
-		l, entry, err := parseRunKey(k)
+	keys, err := x.runKeys(tx, ledger)
+	if err != nil {
+		return false, err
+	}
+	*budget -= deleteCost * (1 + len(keys))
+	key := ledgerKey(ledger)
+	return true, errors.Join(x.deleteRuns(tx, keys), tx.del(bucketStates, key[:]), tx.del(bucketLedgers, key[:]))
+}
+
+// deleteCost is what a deletion counts in a transaction: the page it lies on is written again.
+const deleteCost = 4 * runBytesGuess
+
+func (x *runIndex) deleteRuns(tx kvTx, keys [][]byte) error {
+	for _, k := range keys {
+		if err := tx.del(bucketRuns, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runKeys returns the keys of all runs of a ledger.
+func (x *runIndex) runKeys(tx kvTx, ledger int64) (keys [][]byte, err error) {
+	c := tx.cursor(bucketRuns)
+	start := runKey(ledger, 0)
+	for k, _ := c.seek(start[:]); k != nil; k, _ = c.next() {
+		l, _, err := parseRunKey(k)
 		if err != nil {
-			return false, corrupt.New(x.path, 0, "index", err)
+			return nil, corrupt.New(x.path, 0, "index", err)
 		}
 		if l != ledger {
 			break
 		}
-		if *budget <= 0 {
-			last = entry
-			break
-		}
 		keys = append(keys, slices.Clone(k))
-		*budget -= 4 * runBytesGuess
 	}
-	for _, k := range keys {
-		if err := tx.del(bucketRuns, k); err != nil {
-			return false, err
-		}
+	return keys, nil
+}
+
+// deleteTail deletes runs from the last one backward until the budget is used up.
+func (x *runIndex) deleteTail(tx kvTx, ledger int64, record *ledgerRecord, budget *int) error {
+	if *budget < txBytesMax { // others have used some of it: let this ledger begin the next transaction
+		return nil
 	}
-	if last >= 0 {
-		rec := ledgerRecord{last: last}
-		if record != nil {
-			rec.hasState, rec.runs = record.hasState, max(record.runs, uint64(len(keys))+1)-uint64(len(keys))
-		}
-		return false, tx.put(bucketLedgers, key[:], rec.encode(key[:]))
+	var keys [][]byte
+	c := tx.cursor(bucketRuns)
+	r, err := x.seekRun(c, ledger, record.last)
+	for ; err == nil && r != nil && *budget > 0; r, err = x.prevRun(c, ledger) {
+		key := runKey(ledger, r.Last())
+		keys = append(keys, key[:])
+		*budget -= deleteCost
 	}
-	*budget -= 4 * runBytesGuess
-	if err := tx.del(bucketStates, key[:]); err != nil {
-		return false, err
+	if err != nil {
+		return err
 	}
-	return true, tx.del(bucketLedgers, key[:])
+	if r == nil {
+		return x.damaged(ledger, "its record knows %d runs, there are fewer", record.runs)
+	}
+	rec := ledgerRecord{last: r.Last(), runs: record.runs - uint64(len(keys)), hasState: record.hasState}
+	key := ledgerKey(ledger)
+	return errors.Join(x.deleteRuns(tx, keys), tx.put(bucketLedgers, key[:], rec.encode(key[:])))
 }
 
 // Ingested implements Index.

@@ -98,9 +98,10 @@ type MetaValue struct {
 // Stats describe an index.
 type Stats struct {
 	Runs, Entries, Ledgers, States, Logs int64
-	FileBytes                            int64 // size of the file
-	UsedBytes                            int64 // of it in use by keys and values, branch pages included
-	FreeBytes                            int64 // on free pages
+	KeyValueBytes                        int64 // keys and values alone
+	FileBytes                            int64 // length of the file
+	UsedBytes                            int64 // of it pages in use
+	FreeBytes                            int64 // of it pages to be used again; the rest is grown ahead
 }
 
 // Options configure an index. The zero value means the defaults.

@@ -28,7 +28,9 @@ type keyValue interface {
 
 // sizes of a store in bytes.
 type sizes struct {
-	file, free int64
+	file int64 // length of its files
+	used int64 // of that taken by what is stored
+	free int64 // of that free for reuse; the rest was only grown ahead
 }
 
 // kvTx is a transaction. Slices that it returns are valid until it ends and must not be changed; those handed to it must

@@ -51,10 +51,6 @@ func (x *runIndex) find(tx kvTx, ledger, entry int64) (*RunInfo, error) {
 	if ledger < 0 || entry < 0 {
 		return nil, ErrNotFound
 	}
-	record, err := x.ledgerOf(tx, ledger)
-	if err != nil {
-		return nil, err
-	}
 	c := tx.cursor(bucketRuns)
 	next, err := x.seekRun(c, ledger, entry)
 	if err != nil {
@@ -64,6 +60,10 @@ func (x *runIndex) find(tx kvTx, ledger, entry int64) (*RunInfo, error) {
 		return next, nil
 	}
 	before, err := x.prevRun(c, ledger)
+	if err != nil {
+		return nil, err
+	}
+	record, err := x.ledgerOf(tx, ledger)
 	if err != nil {
 		return nil, err
 	}

@@ -283,7 +283,7 @@ func (s *memStore) check(func(error)) error { return nil }
 func (s *memStore) size() (sizes, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return sizes{file: s.snap + s.end}, nil
+	return sizes{file: s.snap + s.end, used: s.snap + s.end}, nil
 }
 
 func (s *memStore) close() error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 
 	"github.com/binderylog/bindery/entrylog"
 )
@@ -19,7 +20,7 @@ const (
 
 	crcSize    = 4
 	runKeySize = 16
-	// valueMax bounds a run's value: three numbers, runEntriesMax sizes of at most 4 bytes, the link, the checksum.
+	// valueMax bounds a run's value: four numbers, runEntriesMax differences of at most 4 bytes, the link, the checksum.
 	valueMax = 5*binary.MaxVarintLen64 + 4*runEntriesMax + crcSize
 )
 
@@ -83,13 +84,16 @@ func open(key, value []byte) ([]byte, error) {
 func appendRun(dst []byte, key []byte, r *entrylog.Run, prev int64) []byte {
 	dst = binary.AppendUvarint(dst, uint64(r.Log))
 	dst = binary.AppendUvarint(dst, uint64(r.Offset))
+	smallest := slices.Min(r.Sizes)
 	if len(r.Sizes) == 1 {
 		dst = binary.AppendUvarint(dst, uint64(r.Count)<<1|1)
+		dst = binary.AppendUvarint(dst, uint64(smallest))
 	} else {
 		dst = binary.AppendUvarint(dst, uint64(r.Count)<<1)
-	}
-	for _, s := range r.Sizes {
-		dst = binary.AppendUvarint(dst, uint64(s))
+		dst = binary.AppendUvarint(dst, uint64(smallest))
+		for _, s := range r.Sizes {
+			dst = binary.AppendUvarint(dst, uint64(s-smallest))
+		}
 	}
 	dst = binary.AppendUvarint(dst, uint64(r.First-1-prev))
 	return seal(key, dst)
@@ -138,12 +142,16 @@ func decodeRun(key, value []byte) (RunInfo, error) {
 	r := RunInfo{Run: entrylog.Run{
 		Ledger: ledger, First: last - int64(entries) + 1, Log: entrylog.LogID(log), Offset: int64(off), Count: uint32(entries), Sizes: make([]uint32, sizes),
 	}}
+	smallest := n.next()
 	for i := range r.Sizes {
-		s := n.next()
-		if s > entrylog.MaxBody {
-			return RunInfo{}, fmt.Errorf("body of %d bytes", s)
+		more := uint64(0)
+		if len(r.Sizes) > 1 {
+			more = n.next()
 		}
-		r.Sizes[i] = uint32(s)
+		if smallest > entrylog.MaxBody || more > entrylog.MaxBody-smallest {
+			return RunInfo{}, fmt.Errorf("body of %d bytes and %d more", smallest, more)
+		}
+		r.Sizes[i] = uint32(smallest + more)
 	}
 	gap := n.next()
 	if n.err != nil {

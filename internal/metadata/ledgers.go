@@ -40,9 +40,8 @@ func NewLedgersScheme(s Store, root string, scheme Scheme) *Ledgers {
 func (l *Ledgers) Key(id ledger.ID) string { return l.root + "/" + l.scheme.LedgerPath(id) }
 
 // Create writes the record of a new ledger. A record with the same id is reported as ErrExists. The record gets a creation
-// token, if it has none, so that a lost reply is told from a foreign record: within ctx and the store's time-out Create
-// finds out by itself what became of its request. ErrUnknownOutcome means that the ledger may exist; its id must not be
-// used again.
+// token, if it has none, so that a lost reply is told from a foreign record: until ctx ends Create tries to find out by
+// itself what became of its request. ErrUnknownOutcome means that the ledger may exist; its id must not be used again.
 func (l *Ledgers) Create(ctx context.Context, id ledger.ID, m *ledger.Metadata) (Version, error) {
 	if id < 0 {
 		return 0, fmt.Errorf("create ledger %d: ids start at 0", id)

@@ -96,6 +96,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            o.Endpoints,
+		DialTimeout:          o.Timeout, // bounds the log-in with user and password; connecting does not block
 		DialKeepAliveTime:    keepaliveEvery,
 		DialKeepAliveTimeout: keepaliveWait,
 		PermitWithoutStream:  true,

@@ -595,3 +595,33 @@ func TestReadRange(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoLog)
 	require.NoError(t, s.Close())
 }
+
+// TestLogAndCompactionBeginAtOnce gives each its own id.
+func TestLogAndCompactionBeginAtOnce(t *testing.T) {
+	disk := memfs.New(testDir)
+	s, _ := mustOpen(t, disk, sweepOptions())
+	m := newModel()
+	h := &history{model: m}
+	require.NoError(t, h.flush(s, h.batch(0), 1))
+	require.NoError(t, s.Roll())
+	s.wg.Wait()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 20 {
+			w, err := s.NewCompactionWriter(1)
+			if err != nil {
+				t.Errorf("compaction: %v", err)
+				return
+			}
+			if err := w.Abort(); err != nil {
+				t.Errorf("abort: %v", err)
+			}
+		}
+	})
+	for n := range 20 {
+		require.NoError(t, h.flush(s, h.batch(n), 1))
+		require.NoError(t, s.Roll())
+	}
+	wg.Wait()
+	require.NoError(t, s.Close())
+}

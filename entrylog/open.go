@@ -188,7 +188,7 @@ func (s *Store) takeUnsealed(l *logFile, d *discovery, r *Recovered) error {
 		return s.removeLeftover(l.path, r) // nothing in it was ever promised
 	}
 	s.logs[d.id] = l
-	rec := RecoveredLog{Runs: c.runs, States: c.states, End: Position{d.id, c.end}}
+	rec := RecoveredLog{Runs: c.runs, States: c.states, End: Position{d.id, c.end}, Tail: c.end - headerSize}
 	if n := len(c.commits); n > 0 {
 		rec.Tail = c.end - c.commits[n-1].end()
 	}

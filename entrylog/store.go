@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -189,7 +188,8 @@ func (s *Store) begin() error {
 		s.mu.Unlock()
 		return ErrClosed
 	}
-	id := s.nextID
+	id := s.nextID // taken at once, even if no log comes of it: a compaction may begin one at this moment
+	s.nextID++
 	m := meta{id: id, precedence: id, prevLog: s.prevLog, prevEnd: s.prevEnd}
 	s.mu.Unlock()
 	buffers, err := s.takeBuffers()
@@ -199,11 +199,6 @@ func (s *Store) begin() error {
 	w, err := createLog(s.fs, s.path(id, logSuffix), m, buffers, s.writerOptions())
 	if err != nil {
 		s.giveBuffers(buffers)
-		if errors.Is(err, fs.ErrExist) {
-			s.mu.Lock()
-			s.nextID = max(s.nextID, id+1) // a file that was not there at Open: never touch it
-			s.mu.Unlock()
-		}
 		return err
 	}
 	l := &logFile{path: w.path, meta: w.meta, end: headerSize, info: LogInfo{
@@ -211,7 +206,6 @@ func (s *Store) begin() error {
 	}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.nextID = max(s.nextID, id+1)
 	s.logs[id] = l
 	s.prevLog, s.prevEnd = id, headerSize
 	s.w, s.cur = w, l

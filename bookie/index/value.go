@@ -82,6 +82,7 @@ func open(key, value []byte) ([]byte, error) {
 
 // appendRun encodes a run of at most runEntriesMax entries, whose ledger's preceding run ends at prev (-1: none).
 func appendRun(dst []byte, key []byte, r *entrylog.Run, prev int64) []byte {
+	dst = slices.Grow(dst, 32+2*len(r.Sizes)) // enough for most
 	dst = binary.AppendUvarint(dst, uint64(r.Log))
 	dst = binary.AppendUvarint(dst, uint64(r.Offset))
 	smallest := slices.Min(r.Sizes)

@@ -48,7 +48,7 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	b.dir = dir
 	if b.bin, err = filepath.Abs(b.bin); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

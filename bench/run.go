@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,7 +69,9 @@ func (b *benchmark) run(ctx context.Context) error {
 		return err
 	}
 	table := b.table(allocations)
-	fmt.Print(table)
+	if _, err := io.WriteString(os.Stdout, table); err != nil {
+		return err
+	}
 	if b.out == "" {
 		return nil
 	}
@@ -169,6 +172,7 @@ func (b *benchmark) measure(ctx context.Context, l load) (figure, error) {
 // server is a standalone in a directory of its own.
 type server struct {
 	cmd       *exec.Cmd
+	exited    chan struct{}
 	dir       string
 	endpoints struct {
 		PID     int
@@ -179,17 +183,17 @@ type server struct {
 // startServer starts a standalone with its data where the client commands look for it.
 func (b *benchmark) startServer(ctx context.Context, bookies string) (*server, error) {
 	s := &server{dir: filepath.Join(b.dir, "bindery-data")}
-	s.cmd = exec.Command(filepath.Join(b.bin, "bindery"), "standalone", "--bookies", bookies, "--set", "storage.memory="+b.memory)
+	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.bin, "bindery"), "standalone", "--bookies", bookies, "--set", "storage.memory="+b.memory)
 	s.cmd.Dir = b.dir
 	var errs bytes.Buffer
 	s.cmd.Stderr = &errs
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	exited := make(chan struct{})
+	s.exited = make(chan struct{})
 	go func() {
 		_ = s.cmd.Wait()
-		close(exited)
+		close(s.exited)
 	}()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		data, err := os.ReadFile(filepath.Join(s.dir, "endpoints.json"))
@@ -197,7 +201,7 @@ func (b *benchmark) startServer(ctx context.Context, bookies string) (*server, e
 			return s, nil
 		}
 		select {
-		case <-exited:
+		case <-s.exited:
 			return nil, fmt.Errorf("the server ended: %s", errs.String())
 		case <-ctx.Done():
 			s.stop()
@@ -212,13 +216,12 @@ func (b *benchmark) startServer(ctx context.Context, bookies string) (*server, e
 // stop ends the server and takes its data away.
 func (s *server) stop() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	for range 200 {
-		if s.cmd.Process.Signal(syscall.Signal(0)) != nil {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
+	select {
+	case <-s.exited:
+	case <-time.After(20 * time.Second):
+		_ = s.cmd.Process.Kill()
+		<-s.exited
 	}
-	_ = s.cmd.Process.Kill()
 	_ = os.RemoveAll(s.dir)
 }
 

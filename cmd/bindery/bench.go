@@ -18,17 +18,16 @@ func newBenchCommand() *cobra.Command {
 }
 
 type benchClusterOptions struct {
-	cluster  clusterOptions
-	plan     loadgen.Plan
-	size     string
-	quorum   ledgerclient.Quorum
-	digest   string
-	raw      string
-	password string
-	pid      int
-	output   outputFormat
-	keep     bool
-	hist     bool
+	cluster clusterOptions
+	plan    loadgen.Plan
+	size    string
+	quorum  ledgerclient.Quorum
+	digest  string
+	raw     string
+	pid     int
+	output  outputFormat
+	keep    bool
+	hist    bool
 }
 
 func newBenchClusterCommand() *cobra.Command {

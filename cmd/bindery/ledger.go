@@ -99,10 +99,13 @@ func readPassword(name string) ([]byte, error) {
 
 // openOptions opens with a password if one is given, and as an administrator otherwise: whoever reaches the metadata
 // store can read the password there.
-func openOptions(passwordFile string, recover bool) (ledgerclient.OpenOptions, error) {
+func openOptions(passwordFile string, seal bool) (ledgerclient.OpenOptions, error) {
 	pw, err := readPassword(passwordFile)
-	return ledgerclient.OpenOptions{Recover: recover, Password: pw, Admin: passwordFile == ""}, err
+	return ledgerclient.OpenOptions{Recover: seal, Password: pw, Admin: passwordFile == ""}, err
 }
+
+// closeReader closes a reader that has been read to its end; a failure then changes nothing that was printed.
+func closeReader(r *ledgerclient.Reader) { _ = r.Close() }
 
 // describe adds the id to a client's error unless the error already says what is wrong with which ledger.
 func describe(id ledgerclient.LedgerID, err error) error {

@@ -212,7 +212,7 @@ func newLedgerRecoverCommand(cluster *clusterOptions) *cobra.Command {
 				if err != nil {
 					return describe(id, err)
 				}
-				defer r.Close()
+				defer closeReader(r)
 				m := r.Metadata()
 				if output == outputJSON {
 					return printJSON(c.OutOrStdout(), toLedgerJSON(id, m, true))

@@ -100,7 +100,7 @@ func (o *ledgerReadOptions) run(c *cobra.Command, arg string) error {
 		if err != nil {
 			return describe(id, err)
 		}
-		defer r.Close()
+		defer closeReader(r)
 		first, last := ledgerclient.EntryID(o.from), ledgerclient.EntryID(o.to)
 		lac := r.LastAddConfirmed()
 		if o.to < 0 {
@@ -183,7 +183,7 @@ func (o *ledgerTailOptions) run(c *cobra.Command, arg string) error {
 		if err != nil {
 			return describe(id, err)
 		}
-		defer r.Close()
+		defer closeReader(r)
 		from := ledgerclient.EntryID(o.from)
 		if from < 0 {
 			from = max(r.LastAddConfirmed()+1-ledgerclient.EntryID(max(o.last, 0)), 0)

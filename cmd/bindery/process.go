@@ -76,7 +76,9 @@ const stopTimeout = 10 * time.Second
 func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 	defer func() {
 		if err != nil {
-			p.stop(context.WithoutCancel(ctx))
+			if serr := p.stop(context.WithoutCancel(ctx)); serr != nil {
+				p.log.Warn("after the failed start", "error", serr)
+			}
 		}
 	}()
 	token, err := adminToken(p.config.HTTP.AdminTokenFile)

@@ -34,6 +34,7 @@ func newRootCommand() *cobra.Command {
 		newClusterCommand(),
 		newConfigCommand(),
 		newCookieCommand(),
+		newJournalCommand(),
 		newLedgerCommand(),
 		newNodeCommand(),
 		newRunCommand(),
@@ -60,10 +61,11 @@ func refuseUnknownSubcommand(c *cobra.Command, args []string) error {
 // fails as a usage error.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  refuseUnknownSubcommand,
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+		Use:                        use,
+		Short:                      short,
+		Args:                       refuseUnknownSubcommand,
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(subs...)
 	return c

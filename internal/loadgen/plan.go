@@ -109,7 +109,7 @@ func (p *pace) due(now time.Time) (n int64, next time.Time) {
 // dueOf is the time at which the i-th add was due: the tick that follows its place in the schedule. It differs from the
 // time of sending when the sender was late.
 func (p *pace) dueOf(i int64) time.Time {
-	t := time.Duration(i) * p.every
-	ticks := (t + p.tick - 1) / p.tick
-	return p.start.Add(ticks * p.tick)
+	tick := int64(p.tick)
+	ticks := (i*int64(p.every) + tick - 1) / tick
+	return p.start.Add(time.Duration(ticks * tick))
 }

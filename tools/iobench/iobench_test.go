@@ -139,12 +139,12 @@ func TestRecommendation(t *testing.T) {
 		}
 		return newSyncResult(name, size, hs)
 	}
-	clear := recommend([]syncResult{
+	ahead := recommend([]syncResult{
 		cell("dsync", 4*kib, 70, 71, 72, 73, 74), cell("dsync", 256*kib, 100, 100, 100, 100, 100), cell("dsync", mib, 300, 300, 300, 300, 300),
 		cell("fdatasync", 4*kib, 110, 112, 111, 119, 118),
 	})
-	require.Equal(t, "dsync", clear.IO)
-	require.Equal(t, 256*kib, clear.GroupMax)
+	require.Equal(t, "dsync", ahead.IO)
+	require.Equal(t, 256*kib, ahead.GroupMax)
 	noisy := recommend([]syncResult{cell("dsync", 4*kib, 70, 71, 72, 73, 120), cell("fdatasync", 4*kib, 110, 112, 111, 119, 118)})
 	require.Equal(t, "auto", noisy.IO, "no ranking inside the spread")
 	require.Nil(t, recommend(nil))

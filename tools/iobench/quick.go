@@ -149,19 +149,19 @@ func (o *quickOptions) run(c *cobra.Command, dirs []string) error {
 
 // inspect refuses directories whose figures would mislead.
 func (o *quickOptions) inspect(dir string) (directoryReport, error) {
-	real, err := filepath.EvalSymlinks(dir)
+	path, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return directoryReport{}, err
 	}
-	info, err := os.Stat(real)
+	info, err := os.Stat(path)
 	if err != nil {
 		return directoryReport{}, err
 	}
 	if !info.IsDir() {
 		return directoryReport{}, fmt.Errorf("%s is not a directory", dir)
 	}
-	d := directoryReport{Dir: real}
-	if d.FileSystem, err = vfs.FSType(real); err != nil {
+	d := directoryReport{Dir: path}
+	if d.FileSystem, err = vfs.FSType(path); err != nil {
 		d.FileSystem = "unknown"
 	}
 	if why := vfs.UnsuitableFS(d.FileSystem); why != "" {
@@ -170,7 +170,7 @@ func (o *quickOptions) inspect(dir string) (directoryReport, error) {
 		}
 		d.NotRepresentative = why
 	}
-	u, err := vfs.OS().Usage(real)
+	u, err := vfs.OS().Usage(path)
 	if err != nil {
 		return d, err
 	}

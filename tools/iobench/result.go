@@ -70,18 +70,18 @@ func recommend(results []syncResult) *recommendation {
 	}
 	rec := &recommendation{IO: "auto"}
 	best := slices.MinFunc(names, func(a, b string) int { return int(small[a].P50 - small[b].P50) })
-	clear := len(names) > 1
+	ahead := len(names) > 1
 	for _, other := range names {
 		if other == best {
 			continue
 		}
 		for i := range small[best].RoundP50 {
 			if small[best].RoundP50[i] >= small[other].RoundP50[i] {
-				clear = false
+				ahead = false
 			}
 		}
 	}
-	if clear {
+	if ahead {
 		rec.IO = best
 		rec.Reasons = append(rec.Reasons, fmt.Sprintf("%s had the lowest 4 KiB p50 in %d of %d rounds (%d us)", best, rounds, rounds, small[best].P50))
 	} else {

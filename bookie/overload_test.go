@@ -117,6 +117,7 @@ func TestReservedLane(t *testing.T) {
 	b.dial().add(1, 0, "x")
 	b.dial().add(2, 0, "x")
 	fs.stall(true)
+	defer fs.stall(false)
 	payload := string(make([]byte, 20<<10))
 	var clients []*client
 	for range 4 {
@@ -183,6 +184,7 @@ func TestAbandonedConnections(t *testing.T) {
 	b := startBookie(t, bookieConfig{fs: fs})
 	b.dial().add(1, 0, "x")
 	fs.stall(true)
+	defer fs.stall(false)
 	for i := range 20 {
 		c := b.dial()
 		for e := range int64(30) {

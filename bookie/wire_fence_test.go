@@ -82,6 +82,27 @@ func TestWire48FenceTwice(t *testing.T) {
 	}
 }
 
+// A second fencing read that finds the fence set, but not durable yet, waits for it too.
+func TestWire48SecondFenceWaitsForTheFirst(t *testing.T) {
+	fs := newStallFS(newMemFS(), "/journal/")
+	b := startBookie(t, bookieConfig{fs: fs})
+	b.dial().add(1, 0, "a")
+	fs.stall(true)
+	defer fs.stall(false)
+	req := encode(t, wire.Request{Op: wire.OpRead, Ledger: 1, Entry: -1, Flags: wire.Fence, Key: keyK})
+	c1, c2 := b.dial(), b.dial()
+	c1.write(req)
+	require.Eventually(t, func() bool { return b.srv.fences.has(1) }, 5*time.Second, time.Millisecond)
+	c2.write(req)
+	c2.silent(100 * time.Millisecond)
+	c1.silent(10 * time.Millisecond)
+	require.Equal(t, wire.Fenced, b.dial().do(addReq(wire.V2, 1, 1, 0, "late")).Code, "adds are refused from the first moment on")
+	fs.stall(false)
+	require.Equal(t, body(1, 0, -1, "a"), c1.recv(wire.V2).Body)
+	require.Equal(t, body(1, 0, -1, "a"), c2.recv(wire.V2).Body)
+	require.Eventually(t, func() bool { return !b.srv.fences.has(1) }, 5*time.Second, time.Millisecond)
+}
+
 func TestWire49FenceOnReadOnlyBookie(t *testing.T) {
 	b := startBookie(t, bookieConfig{})
 	b.state.set(ReasonOperator, true, "")

@@ -177,7 +177,7 @@ func (r *rawLedger) metadata(version int) (*ledger.Metadata, error) {
 	switch {
 	case !r.hasQuorum, !r.hasEnsemble, !r.hasLength, !r.hasState:
 		return nil, errors.New("a required field (quorumSize, ensembleSize, length, state) is missing")
-	case r.hasDigest && !(r.digest >= 1 && r.digest <= 4):
+	case r.hasDigest && (r.digest < 1 || r.digest > 4):
 		return nil, fmt.Errorf("digest type %d", r.digest)
 	case r.state < 1 || r.state > 3:
 		return nil, fmt.Errorf("state %d", r.state)

@@ -89,7 +89,7 @@ func parentShaped(parts []string) bool {
 }
 
 func allDigits(s string) bool {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
 			return false
 		}
@@ -123,7 +123,7 @@ func CheckBookieID(id ledger.BookieID) error {
 	if strings.EqualFold(string(id), nameReadOnly) {
 		return fmt.Errorf("bookie id %q: the word is reserved", string(id))
 	}
-	for i := 0; i < len(id); i++ {
+	for i := range len(id) {
 		c := id[i]
 		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c >= ':' && c <= '_' {
 			continue

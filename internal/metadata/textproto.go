@@ -93,10 +93,10 @@ func parseText(b []byte) ([]textValue, error) {
 // skip passes white space and comments.
 func (p *textParser) skip() {
 	for p.pos < len(p.in) {
-		switch c := p.in[p.pos]; {
-		case c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v':
+		switch p.in[p.pos] {
+		case ' ', '\t', '\n', '\r', '\f', '\v':
 			p.pos++
-		case c == '#':
+		case '#':
 			n := bytes.IndexByte(p.in[p.pos:], '\n')
 			if n < 0 {
 				p.pos = len(p.in)

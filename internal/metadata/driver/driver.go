@@ -105,7 +105,7 @@ func parsePulsar(rest string) (Target, error) {
 	scheme, _, _ := strings.Cut(rest, ":")
 	switch s := strings.ToLower(scheme); s {
 	case "rocksdb", "memory", "oxia":
-		return Target{}, fmt.Errorf("Pulsar's %s store is not supported; metadata-store:etcd: is", s)
+		return Target{}, fmt.Errorf("the %s store of Pulsar is not supported; metadata-store:etcd: is", s)
 	}
 	return Target{}, errNoZooKeeper // zk:, or a bare list of hosts
 }

@@ -239,8 +239,8 @@ func TestWatchCompacted(t *testing.T) {
 	events := func() map[string]string {
 		got := map[string]string{}
 		for {
-			ev, any := w.next()
-			if !any {
+			ev, more := w.next()
+			if !more {
 				return got
 			}
 			got[ev.KV.Key] = fmt.Sprintf("%d %s", ev.Kind, ev.KV.Value)

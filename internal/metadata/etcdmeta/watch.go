@@ -126,8 +126,8 @@ func (w *watcher) follow(ctx context.Context, rev int64) error {
 	ended := errors.New("watch stream closed")
 	for {
 		var out chan metadata.Event
-		event, any := w.next()
-		if any {
+		event, more := w.next()
+		if more {
 			out = w.out
 		}
 		select {

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/binderylog/bindery/internal/vfs/memfs"
 )
 
 // benchDir is a directory on a real disk: BINDERY_BENCH_DIR, or a temporary one.
@@ -107,35 +109,16 @@ func benchAppend(b *testing.B, entry, conns, inflight int) {
 	defer stop()
 
 	before := j.Stats()
-	windows := make([]*benchWindow, conns)
-	for i := range windows {
-		windows[i] = &benchWindow{tokens: make(chan struct{}, inflight), times: make([]int64, 0, min(b.N, 1<<20)), epoch: time.Now()}
-		for range inflight {
-			windows[i].tokens <- struct{}{}
-		}
-	}
 	b.SetBytes(int64(entry))
 	b.ReportAllocs()
 	b.ResetTimer()
 	start := time.Now()
-	var wg sync.WaitGroup
-	for c, w := range windows {
-		n := b.N / conns
-		if c < b.N%conns {
-			n++
-		}
-		wg.Go(func() { drive(b, j, w, entry, inflight, n, uint64(c)) })
-	}
-	wg.Wait()
+	times := runConns(b, j, entry, conns, inflight)
 	took := time.Since(start)
 	b.StopTimer()
 	after := j.Stats()
 
 	groups := after.Groups - before.Groups
-	var times []int64
-	for _, w := range windows {
-		times = append(times, w.times...)
-	}
 	slices.Sort(times)
 	if len(times) > 0 {
 		b.ReportMetric(float64(times[len(times)/2])/1e3, "p50-us")
@@ -152,6 +135,30 @@ func benchAppend(b *testing.B, entry, conns, inflight int) {
 			b.ReportMetric(wrote/raw, "of-disk")
 		}
 	}
+}
+
+// runConns appends b.N records from conns goroutines, each with inflight of them outstanding, and returns the latencies.
+func runConns(b *testing.B, j *Journal, entry, conns, inflight int) (times []int64) {
+	windows := make([]*benchWindow, conns)
+	for i := range windows {
+		windows[i] = &benchWindow{tokens: make(chan struct{}, inflight), times: make([]int64, 0, min(b.N, 1<<20)), epoch: time.Now()}
+		for range inflight {
+			windows[i].tokens <- struct{}{}
+		}
+	}
+	var wg sync.WaitGroup
+	for c, w := range windows {
+		n := b.N / conns
+		if c < b.N%conns {
+			n++
+		}
+		wg.Go(func() { drive(b, j, w, entry, inflight, n, uint64(c)) })
+	}
+	wg.Wait()
+	for _, w := range windows {
+		times = append(times, w.times...)
+	}
+	return times
 }
 
 // drive appends n records in batches of what the window allows.
@@ -264,4 +271,50 @@ func BenchmarkDisk(b *testing.B) {
 			})
 		}
 	}
+}
+
+// nullFS is a file system whose writes cost nothing, to see what the journal itself costs.
+type nullFS struct{ vfs.FS }
+
+func (f nullFS) Open(name string, m vfs.Mode) (vfs.File, error) {
+	file, err := f.FS.Open(name, m)
+	return nullFile{file}, err
+}
+
+type nullFile struct{ vfs.File }
+
+func (f nullFile) WriteAt(p []byte, off int64) (int, error) { return len(p), nil }
+
+// BenchmarkCPU is the journal without a disk: what an append costs in processor time, callbacks included.
+func BenchmarkCPU(b *testing.B) {
+	for _, entry := range []int{100, 1 << 10, 16 << 10} {
+		for _, conns := range []int{1, 4} {
+			b.Run(fmt.Sprintf("entry=%s/conns=%d/inflight=1000", size(entry), conns), func(b *testing.B) {
+				j, err := Open(nullFS{memfs.New()}, "/j", Options{IO: IODSync, SegmentSize: 64 << 20})
+				if err == nil {
+					err = j.Start()
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer j.Close()
+				defer recycler(j)()
+				b.SetBytes(int64(entry))
+				b.ReportAllocs()
+				b.ResetTimer()
+				start := cpuTime()
+				runConns(b, j, entry, conns, 1000)
+				b.ReportMetric(float64(cpuTime()-start)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}
+
+// cpuTime is the processor time of this process so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -85,8 +85,8 @@ func TestOneFlippedBit(t *testing.T) {
 			step = max(1, r.length*8/5)
 		case r.name == "unused" || r.name == "padding" || r.kind == "unused":
 			step = max(1, r.length*8/3)
-		case seen[r.name] > 6:
-			step = 29
+		case seen[r.name] > 2:
+			step = 37
 		}
 		seen[r.name]++
 		for bit := int64(0); bit < r.length*8; bit += step {

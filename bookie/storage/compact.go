@@ -176,7 +176,7 @@ func (d *dir) keepState(s *entrylog.LedgerState) (again bool, err error) {
 	// A higher seq of the same life was changed since. If that change is not durable yet it is on a list, and the
 	// checkpoint that the caller waits for writes it.
 	if l.d != d || err == nil && (l.birth > old.birth || l.birth == old.birth && l.seq > old.seq) {
-		return l.dirty, nil
+		return l.dirty || l.leaving, nil
 	}
 	l.StateChanged()
 	return true, nil
@@ -245,7 +245,8 @@ type copiedEntry struct {
 	start, end    int // in buf
 }
 
-// copyLog copies what is alive in one log. A record that can not be read fails it if anything alive may have been there.
+// copyLog copies what is alive in one log. Records that can not be read fail it if the index names one of them. (Others
+// are left by a crash in the middle of a flush: commit and tables on disk, entries not; the journal had them.)
 func (c *copier) copyLog(ctx context.Context, id entrylog.LogID) error {
 	footer, err := c.d.log.Footer(id)
 	if err != nil {
@@ -258,17 +259,21 @@ func (c *copier) copyLog(ctx context.Context, id entrylog.LogID) error {
 		return &logDamage{fmt.Errorf("%w: %w", errLogDamaged, footer.Damage[0].Err)}
 	}
 	f := ingestFilter{d: c.d, log: id}
+	var damage error
+	copied := 0
 	err = c.d.log.Scan(ctx, id, func(r entrylog.Record, rerr error) error {
 		if rerr != nil {
-			return &logDamage{rerr}
+			damage = rerr
+			return nil
 		}
 		if err := c.limit(ctx, entrylog.RecordHeaderSize+len(r.Body)); err != nil {
 			return err
 		}
-		alive, err := c.alive(&f, &r)
+		alive, err := c.alive(&f, r.Ledger, r.Entry, r.Location)
 		if err != nil || !alive {
 			return err
 		}
+		copied++
 		start := len(c.buf)
 		c.buf = append(c.buf, r.Body...)
 		c.batch = append(c.batch, copiedEntry{r.Ledger, r.Entry, start, len(c.buf)})
@@ -280,16 +285,44 @@ func (c *copier) copyLog(ctx context.Context, id entrylog.LogID) error {
 	if err != nil {
 		return err
 	}
+	if damage != nil {
+		if err := c.checkCopied(&f, footer, copied, damage); err != nil {
+			return err
+		}
+	}
 	return c.flush()
 }
 
-// alive reports whether the index still finds the entry in this record.
-func (c *copier) alive(f *ingestFilter, r *entrylog.Record) (bool, error) {
-	dead, err := f.isDead(r.Ledger)
+// checkCopied counts what the index names in a log of which some records could not be read.
+func (c *copier) checkCopied(f *ingestFilter, footer *entrylog.Footer, copied int, damage error) error {
+	named := 0
+	for r, err := range footer.Runs() {
+		if err != nil {
+			return &logDamage{err}
+		}
+		for i := range int(r.Count) {
+			alive, err := c.alive(f, r.Ledger, r.First+int64(i), r.Location(i))
+			if err != nil {
+				return err
+			}
+			if alive {
+				named++
+			}
+		}
+	}
+	if named != copied {
+		return &logDamage{fmt.Errorf("%d of %d entries can not be read: %w", named-copied, named, damage)}
+	}
+	return nil
+}
+
+// alive reports whether the index still finds the entry in this place.
+func (c *copier) alive(f *ingestFilter, ledger, entry int64, at entrylog.Location) (bool, error) {
+	dead, err := f.isDead(ledger)
 	if err != nil || dead {
 		return false, err
 	}
-	loc, err := c.d.ix.Locate(r.Ledger, r.Entry)
+	loc, err := c.d.ix.Locate(ledger, entry)
 	switch {
 	case errors.Is(err, index.ErrNotFound):
 		return false, nil
@@ -299,7 +332,7 @@ func (c *copier) alive(f *ingestFilter, r *entrylog.Record) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	return loc.Log == r.Location.Log && loc.Offset == r.Location.Offset, nil
+	return loc.Log == at.Log && loc.Offset == at.Offset, nil
 }
 
 // flush writes the batch, sorted, so that a ledger's entries come to lie together.

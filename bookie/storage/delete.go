@@ -90,10 +90,8 @@ func (d *dir) replaceTombstones(add []int64) error {
 	t := &tombs{set: d.tombs.Load().set.remove(back).add(slices.Compact(add)), births: births}
 	write := func() error { return writeTombstones(d.s.fs, d.cur, t.set, t.births) }
 	err := write()
-	if isNoSpace(err) {
-		if n, rerr := entrylog.ReleaseReserve(d.s.fs, d.cur); rerr == nil && n > 0 {
-			err = write()
-		}
+	if isNoSpace(err) && d.useReserve("the list of deleted ledgers") {
+		err = write()
 	}
 	if err != nil {
 		d.rebornMu.Lock()
@@ -223,10 +221,8 @@ func (d *dir) finishDelete(ids []int64) error {
 	}
 	d.gen.Add(1)
 	err := d.ix.DeleteLedgers(ids)
-	if isNoSpace(err) {
-		if n, rerr := entrylog.ReleaseReserve(d.s.fs, d.cur); rerr == nil && n > 0 {
-			err = d.ix.DeleteLedgers(ids)
-		}
+	if isNoSpace(err) && d.useReserve("the index") {
+		err = d.ix.DeleteLedgers(ids)
 	}
 	if err != nil {
 		return fmt.Errorf("delete ledgers from the index: %w", err)

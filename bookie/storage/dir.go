@@ -10,6 +10,7 @@ import (
 	"github.com/binderylog/bindery/entrylog"
 	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/internal/intent"
+	"github.com/binderylog/bindery/internal/vfs"
 )
 
 // dir is one ledger directory.
@@ -85,7 +86,8 @@ type dir struct {
 	disk     atomic.Uint32 // a DiskState
 
 	// Guarded by Storage.markMu.
-	replayFrom []uint64   // what lies before is durable here, as Open found it; constant; zeros if something was lost
+	replayFrom []uint64 // what lies before is durable here, as Open found it; constant; zeros if something was lost
+	markFile   vfs.File
 	loaded     *markTable // what the mark file said at Open, nil if there was none
 	last       *markTable // what it says
 	mark       []uint64   // everything before is durable here

@@ -1,7 +1,9 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/binderylog/bindery/entrylog"
 )
@@ -176,6 +178,28 @@ func (d *dir) diskState() DiskState {
 func (d *dir) setDiskState(next DiskState) (prev DiskState) {
 	d.diskFull.Store(next == DiskFull)
 	return DiskState(d.disk.Swap(uint32(next)))
+}
+
+// useReserve gives the ballast to the file system for the sake of a write that found the disk full, and reports whether
+// there was some.
+func (d *dir) useReserve(what string) bool {
+	n, err := entrylog.ReleaseReserve(d.s.fs, d.cur)
+	if err != nil || n == 0 {
+		return false
+	}
+	d.s.log.Warn("a full disk: the reserve is used", "dir", d.path, "for", what, "bytes", n)
+	return true
+}
+
+// isNoSpace reports whether err says that a disk is full.
+func isNoSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, entrylog.ErrNoSpace)
+}
+
+// isPassing reports whether err says nothing bad about the disk: it is full, or the process has no file handles or memory
+// left. What failed is tried again.
+func isPassing(err error) bool {
+	return isNoSpace(err) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
 // markFull notes that a write found the disk full.

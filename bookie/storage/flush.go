@@ -162,16 +162,15 @@ func (d *dir) flush() error {
 	defer d.flushMu.Unlock()
 	w := d.retry
 	page, err := d.writeOnce(w)
-	if errors.Is(err, entrylog.ErrNoSpace) {
-		if n, rerr := entrylog.ReleaseReserve(d.s.fs, d.cur); rerr == nil && n > 0 {
-			d.s.log.Warn("a full disk: the reserve is used for a flush", "dir", d.path, "bytes", n)
-			page, err = d.writeOnce(w)
-		}
+	if isNoSpace(err) && d.useReserve("a flush") {
+		page, err = d.writeOnce(w)
 	}
 	if err != nil {
 		d.flushFailures.Add(1)
-		if errors.Is(err, entrylog.ErrNoSpace) {
-			d.markFull()
+		if isPassing(err) {
+			if isNoSpace(err) {
+				d.markFull()
+			}
 			return fmt.Errorf("flush %s: %w", d.path, err)
 		}
 		d.fail(fmt.Errorf("flush: %w", err))
@@ -210,6 +209,9 @@ func (d *dir) release(w *flushWork) {
 		d.wakeWaiters()
 	}
 	for _, l := range w.changed {
+		l.mu.Lock()
+		l.leaving = false
+		l.mu.Unlock()
 		d.s.ledgers.release(l)
 	}
 	d.retry = nil
@@ -255,7 +257,7 @@ func (d *dir) writeOnce(w *flushWork) (*page, error) {
 
 // abort drops a failed attempt from the log.
 func (d *dir) abort(err error) error {
-	if aerr := d.log.Abort(); aerr != nil && !errors.Is(err, entrylog.ErrNoSpace) {
+	if aerr := d.log.Abort(); aerr != nil && !isPassing(err) {
 		err = errors.Join(err, aerr)
 	}
 	return err
@@ -358,7 +360,7 @@ func (d *dir) encodeStates(changed, late []*Ledger) []entrylog.LedgerState {
 	encode := func(l *Ledger, clean bool) {
 		l.mu.Lock()
 		if clean {
-			l.dirty = false
+			l.dirty, l.leaving = false, true
 		}
 		b.data = l.AppendState(b.data)
 		l.mu.Unlock()

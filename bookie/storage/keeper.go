@@ -10,7 +10,6 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/binderylog/bindery/bookie/index"
@@ -20,26 +19,13 @@ import (
 	"github.com/binderylog/bindery/internal/vfs"
 )
 
-// isNoSpace reports whether err says that a disk is full.
-func isNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, entrylog.ErrNoSpace)
-}
-
 // keeperRetry is how long the index keeper waits before it tries a log again.
 const keeperRetry = 5 * time.Second
 
 // keeper puts sealed logs into the index, in the order of their content, off the checkpoint path (decision 10).
 func (d *dir) keeper() {
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("bindery", "index-keeper", "dir", d.path)))
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		select {
-		case <-d.s.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	ctx := d.s.ctx
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -153,11 +139,8 @@ func (d *dir) ingest(ctx context.Context, info entrylog.LogInfo) error {
 		return err
 	}
 	put := func() error { return d.ix.Ingest(ctx, info, runs, states) }
-	if err = put(); isNoSpace(err) {
-		if n, rerr := entrylog.ReleaseReserve(d.s.fs, d.cur); rerr == nil && n > 0 {
-			d.s.log.Warn("a full disk: the reserve is used for the index", "dir", d.path, "bytes", n)
-			err = put()
-		}
+	if err = put(); isNoSpace(err) && d.useReserve("the index") {
+		err = put()
 	}
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ type Ledger struct {
 	floor     entrylog.LogID
 	elsewhere uint64 // other directories that hold entries of it, by dir.index
 	dirty     bool   // in dir.dirty, and pinned for it
+	leaving   bool   // a flush under way writes its state
 	lacKnown  bool   // lac covers what is on disk
 	tombstone bool   // deleted, and no later life has begun
 	unproven  bool   // loaded without proof of its state: in limbo and fenced whatever replay says

@@ -223,14 +223,14 @@ func createMark(fsys vfs.FS, dir string) error {
 	return vfs.WriteFileAtomic(fsys, filepath.Join(dir, markName), make([]byte, 2*markSlot))
 }
 
+// openMark opens the mark file for writing. It stays open: a checkpoint shall not fail for want of a file handle.
+func openMark(fsys vfs.FS, dir string) (vfs.File, error) {
+	return fsys.Open(filepath.Join(dir, markName), vfs.Mode{Write: true})
+}
+
 // writeMark puts t into the slot that its sequence number chooses, and syncs. The file keeps its size, so neither space
 // nor a directory entry is needed.
-func writeMark(fsys vfs.FS, dir string, t *markTable) (err error) {
-	f, err := fsys.Open(filepath.Join(dir, markName), vfs.Mode{Write: true})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+func writeMark(f vfs.File, t *markTable) error {
 	b := encodeMark(t)
 	if len(b) > markSlot {
 		return fmt.Errorf("mark of %d bytes exceeds its slot", len(b))

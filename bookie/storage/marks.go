@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/binderylog/bindery/internal/invariant"
+	"github.com/binderylog/bindery/internal/ledger"
 )
 
 // settleMarks makes one picture of what the directories' mark files say, after all of them are open: who is missing, whose
@@ -199,7 +200,12 @@ func (s *Storage) writeMarks(first *dir) error {
 		}
 		own := dirMark{id: d.id, durable: d.log.Durable(), pos: slices.Clone(d.mark)}
 		if err := s.writeMark(d, own); err != nil {
-			d.fail(fmt.Errorf("write mark: %w", err))
+			err = fmt.Errorf("write mark: %w", err)
+			if isPassing(err) { // a file system that copies on write needs space for it
+				d.markFull()
+			} else {
+				d.fail(err)
+			}
 			if d == first {
 				firstErr = err
 			}
@@ -262,7 +268,11 @@ func (s *Storage) writeMark(d *dir, own dirMark) error {
 	if d.sameMark(&t) {
 		return nil
 	}
-	if err := writeMark(s.fs, d.cur, &t); err != nil {
+	err := writeMark(d.markFile, &t)
+	if isNoSpace(err) && d.useReserve("the mark") {
+		err = writeMark(d.markFile, &t)
+	}
+	if err != nil {
 		return err
 	}
 	d.markSeq, d.last = t.seq, &t
@@ -342,5 +352,20 @@ func (s *Storage) AcceptLoss(ctx context.Context) error {
 		return fmt.Errorf("accept loss: %w", err)
 	}
 	s.degraded.Store(failed)
+	if !failed {
+		s.forgetUnknown()
+	}
 	return nil
+}
+
+// forgetUnknown ends the limbo of handles that are in it only because nothing was known of their ledgers while this
+// storage could not tell.
+func (s *Storage) forgetUnknown() {
+	s.ledgers.each(func(l *Ledger) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.unproven && l.seq == 0 {
+			l.Replica, l.unproven = ledger.Replica{}, false
+		}
+	})
 }

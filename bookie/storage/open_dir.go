@@ -46,7 +46,7 @@ func (s *Storage) openDir(i int) (*dir, error) {
 	if err := d.openLogs(); err != nil {
 		return d, err
 	}
-	if err := d.settleID(fresh); err != nil {
+	if err := d.settleID(); err != nil {
 		return d, err
 	}
 	if fresh {
@@ -125,7 +125,7 @@ func (d *dir) openLogs() error {
 }
 
 // settleID gives a directory that has none an id, and its mark file. A directory that holds logs but no mark has lost it.
-func (d *dir) settleID(fresh bool) error {
+func (d *dir) settleID() error {
 	if d.loaded == nil {
 		if len(d.log.Logs()) > 0 && !d.lost {
 			d.noteLost(errors.New("it holds entry logs but no mark file"))
@@ -133,6 +133,10 @@ func (d *dir) settleID(fresh bool) error {
 		if err := createMark(d.s.fs, d.cur); err != nil {
 			return err
 		}
+	}
+	var err error
+	if d.markFile, err = openMark(d.s.fs, d.cur); err != nil {
+		return err
 	}
 	if d.id == 0 {
 		var b [8]byte
@@ -270,6 +274,9 @@ func (d *dir) close() (err error) {
 	}
 	if d.intents != nil {
 		err = errors.Join(err, d.intents.Close())
+	}
+	if d.markFile != nil {
+		err = errors.Join(err, d.markFile.Close())
 	}
 	for _, c := range d.caches {
 		if c != nil {

@@ -43,7 +43,9 @@ type Storage struct {
 	// Goroutines of background work; Add only under mu while !closed.
 	mu         sync.Mutex
 	closed     bool
-	stop       chan struct{}
+	ctx        context.Context // of all background work; ends with the storage
+	cancel     context.CancelFunc
+	stop       <-chan struct{} // ctx.Done()
 	background sync.WaitGroup
 	flushers   sync.WaitGroup
 }
@@ -66,7 +68,9 @@ func Open(fsys vfs.FS, o Options) (s *Storage, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s = &Storage{fs: fsys, o: o, log: o.Logger, stop: make(chan struct{})}
+	s = &Storage{fs: fsys, o: o, log: o.Logger}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.stop = s.ctx.Done()
 	s.ledgers.init(s, o.IdleLedgersMax)
 	defer func() {
 		if err != nil {
@@ -106,6 +110,7 @@ func Open(fsys vfs.FS, o Options) (s *Storage, err error) {
 
 // abandon closes what a failed Open, or Close, leaves.
 func (s *Storage) abandon() (err error) {
+	s.cancel()
 	if s.cache != nil {
 		s.cache.close()
 	}
@@ -198,7 +203,7 @@ func (s *Storage) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	err := s.Checkpoint(context.Background())
-	close(s.stop)
+	s.cancel()
 	s.flushers.Wait()
 	s.background.Wait()
 	if err == nil && s.source.Load() != nil {

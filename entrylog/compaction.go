@@ -108,16 +108,16 @@ func (w *CompactionWriter) Seal() (LogInfo, error) {
 		return LogInfo{}, classify(err)
 	}
 	path := s.path(lw.id, logSuffix)
-	invariant.CrashPoint("entrylog.compaction.before-rename")
+	invariant.CrashPoint("entrylog.compaction-sealed")
 	if err := s.fs.Rename(lw.path, path); err != nil {
 		return LogInfo{}, classify(fmt.Errorf("seal entry log %s: %w", lw.id, err))
 	}
 	lw.path = path // what Abort deletes if the next step fails
-	invariant.CrashPoint("entrylog.compaction.renamed")
+	invariant.CrashPoint("entrylog.compaction-renamed")
 	if err := s.fs.SyncDir(s.dir); err != nil {
 		return LogInfo{}, classify(fmt.Errorf("seal entry log %s: %w", lw.id, err))
 	}
-	invariant.CrashPoint("entrylog.compaction.sealed")
+	invariant.CrashPoint("entrylog.compaction-visible")
 	w.sealed, w.ended = true, true
 	if err := lw.f.Close(); err != nil {
 		s.o.Logger.Warn("closing a sealed entry log failed", "file", path, "err", err)

@@ -58,7 +58,7 @@ func (s *Store) deleteFile(l *logFile) error {
 	if f != nil {
 		_ = f.Close() // read only
 	}
-	invariant.CrashPoint("entrylog.remove.before-unlink")
+	invariant.CrashPoint("entrylog.removal-noted")
 	err := s.fs.Remove(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // an earlier try got this far

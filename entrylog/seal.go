@@ -94,7 +94,7 @@ func (s *Store) seal(w *logWriter) (*trailer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("seal entry log %s: %w", w.id, err)
 	}
-	invariant.CrashPoint("entrylog.seal.before-sync")
+	invariant.CrashPoint("entrylog.footer-written")
 	if err := w.f.Truncate(t.end()); err != nil { // the file system may have rounded up what it allocated
 		return nil, fmt.Errorf("seal entry log %s: %w", w.id, err)
 	}

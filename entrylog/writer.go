@@ -75,7 +75,7 @@ func createLog(fs vfs.FS, path string, m meta, buffers *bufferPair, o writerOpti
 		return nil, err
 	}
 	o.count.written.Add(headerSize)
-	invariant.CrashPoint("entrylog.create.before-sync")
+	invariant.CrashPoint("entrylog.header-written")
 	if err := f.Sync(); err != nil {
 		return nil, err
 	}
@@ -204,11 +204,11 @@ func (w *logWriter) checkpoint(runs []Run, states []LedgerState) error {
 	if err := w.fail("write", w.out.flush()); err != nil {
 		return err
 	}
-	invariant.CrashPoint("entrylog.checkpoint.before-sync")
+	invariant.CrashPoint("entrylog.checkpoint-written")
 	if err := w.fail("sync", w.f.Sync()); err != nil {
 		return err
 	}
-	invariant.CrashPoint("entrylog.checkpoint.after-sync")
+	invariant.CrashPoint("entrylog.checkpoint-synced")
 	w.count.syncs.Add(1)
 	w.commits = append(w.commits, c)
 	w.durable, w.entries, w.out.touched = c.end(), 0, false

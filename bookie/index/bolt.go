@@ -103,7 +103,7 @@ func createBolt(path string) error {
 	if err = errors.Join(err, db.Close()); err != nil {
 		return err
 	}
-	invariant.CrashPoint("index.create.before-rename")
+	invariant.CrashPoint("index.file-built")
 	if err := os.Rename(tmp, path); err != nil {
 		return err
 	}
@@ -141,20 +141,42 @@ func checkBoltFile(path string, o *Options) (fresh bool, err error) {
 		return false, err
 	}
 	defer f.Close() //nolint:errcheck // read only
-	st, err := f.Stat()
+	metas, err := readBoltMetas(f, path)
 	if err != nil {
 		return false, err
 	}
+	newest := metas[0]
+	if metas[1].txid > newest.txid {
+		newest = metas[1]
+	}
+	return false, newest.tree(f, path, false).walk(newest.root)
+}
+
+// boltMeta is what a meta page says.
+type boltMeta struct {
+	root, pages, txid uint64
+}
+
+// tree prepares a walk.
+func (m *boltMeta) tree(f io.ReaderAt, path string, deep bool) *boltTree {
+	return &boltTree{f: f, path: path, pageSize: int64(os.Getpagesize()), pages: m.pages, deep: deep, parent: map[uint64]struct{}{}, ne: binary.NativeEndian}
+}
+
+// readBoltMetas reads both meta pages; both must be whole.
+func readBoltMetas(f *os.File, path string) (metas [2]boltMeta, err error) {
+	st, err := f.Stat()
+	if err != nil {
+		return metas, err
+	}
 	pageSize := int64(os.Getpagesize())
-	var txids, roots, pages [2]uint64
-	for i := range txids {
+	for i := range metas {
 		var b [boltMetaAt + boltMetaSize]byte
 		off := int64(i) * pageSize
 		if _, err := f.ReadAt(b[:], off); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("the file ends before it")
 			}
-			return false, corrupt.New(path, off, "index meta page", err)
+			return metas, corrupt.New(path, off, "index meta page", err)
 		}
 		m := b[boltMetaAt:]
 		ne := binary.NativeEndian
@@ -162,25 +184,20 @@ func checkBoltFile(path string, o *Options) (fresh bool, err error) {
 		_, _ = sum.Write(m[:boltMetaSum])
 		switch {
 		case ne.Uint32(m) != boltMetaMagic:
-			return false, corrupt.Errorf(path, off, "index meta page", "magic is %08x, want %08x", ne.Uint32(m), uint32(boltMetaMagic))
+			return metas, corrupt.Errorf(path, off, "index meta page", "magic is %08x, want %08x", ne.Uint32(m), uint32(boltMetaMagic))
 		case ne.Uint64(m[boltMetaSum:]) != sum.Sum64():
-			return false, corrupt.Errorf(path, off, "index meta page", "checksum is %016x, want %016x", ne.Uint64(m[boltMetaSum:]), sum.Sum64())
+			return metas, corrupt.Errorf(path, off, "index meta page", "checksum is %016x, want %016x", ne.Uint64(m[boltMetaSum:]), sum.Sum64())
 		case int64(ne.Uint32(m[8:])) != pageSize:
-			return false, corrupt.Errorf(path, off, "index meta page", "page size is %d, this machine's is %d", ne.Uint32(m[8:]), pageSize)
-		case ne.Uint64(m[40:]) > uint64(st.Size())/uint64(pageSize): // pages in use
-			return false, corrupt.Errorf(path, off, "index meta page", "%d pages in use, the file has %d bytes", ne.Uint64(m[40:]), st.Size())
+			return metas, corrupt.Errorf(path, off, "index meta page", "page size is %d, this machine's is %d", ne.Uint32(m[8:]), pageSize)
+		case ne.Uint64(m[40:]) > uint64(st.Size())/uint64(pageSize):
+			return metas, corrupt.Errorf(path, off, "index meta page", "%d pages in use, the file has %d bytes", ne.Uint64(m[40:]), st.Size())
 		}
-		roots[i], pages[i], txids[i] = ne.Uint64(m[16:]), ne.Uint64(m[40:]), ne.Uint64(m[48:])
+		metas[i] = boltMeta{root: ne.Uint64(m[16:]), pages: ne.Uint64(m[40:]), txid: ne.Uint64(m[48:])}
 	}
-	if txids[0]+1 != txids[1] && txids[1]+1 != txids[0] {
-		return false, corrupt.Errorf(path, 0, "index meta page", "transactions %d and %d do not follow one another", txids[0], txids[1])
+	if metas[0].txid+1 != metas[1].txid && metas[1].txid+1 != metas[0].txid {
+		return metas, corrupt.Errorf(path, 0, "index meta page", "transactions %d and %d do not follow one another", metas[0].txid, metas[1].txid)
 	}
-	newest := 0
-	if txids[1] > txids[0] {
-		newest = 1
-	}
-	t := &boltTree{f: f, path: path, pageSize: pageSize, pages: pages[newest], parent: map[uint64]struct{}{}, ne: binary.NativeEndian}
-	return false, t.walk(roots[newest])
+	return metas, nil
 }
 
 // guard runs fn so that neither a panic nor a fault on the mapping leaves it.
@@ -218,25 +235,61 @@ func (s *boltStore) update(fn func(kvTx) error) error {
 			if err := t.deletePending(); err != nil {
 				return err
 			}
-			invariant.CrashPoint("index.tx.before-commit")
+			invariant.CrashPoint("index.tx-filled")
 			return nil
 		})
 		if err == nil {
-			invariant.CrashPoint("index.tx.committed")
+			invariant.CrashPoint("index.tx-committed")
 		}
 		return err
 	})
 }
 
+// checkTries is how often check begins again when transactions overtake it.
+const checkTries = 3
+
+// check walks all pages on its own first: bbolt's check runs on a goroutine that no guard reaches, and believes what it
+// reads. The pages of a transaction stay as they are while it is open, but its meta page does not once two others have been
+// committed; if that happens each time, what lies below keys and values is not checked.
 func (s *boltStore) check(fn func(error)) error {
 	return s.guard(func() error {
-		return s.db.View(func(tx *bolt.Tx) error {
+		for range checkTries {
+			if done, err := s.checkPages(fn); done || err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *boltStore) checkPages(fn func(error)) (done bool, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		f, err := os.Open(s.path)
+		if err != nil {
+			return err
+		}
+		defer f.Close() //nolint:errcheck // read only
+		metas, merr := readBoltMetas(f, s.path)
+		for i := range metas {
+			m := &metas[i]
+			if m.txid != uint64(tx.ID()) || m.pages == 0 {
+				continue
+			}
+			done = true
+			if err := m.tree(f, s.path, true).walk(m.root); err != nil {
+				return err
+			}
 			for err := range tx.Check() {
 				fn(corrupt.New(s.path, 0, "index page", err))
 			}
 			return nil
-		})
+		}
+		if merr != nil && s.db.IsReadOnly() {
+			return merr // nobody writes, so this is no page being written
+		}
+		return nil
 	})
+	return done, err
 }
 
 func (s *boltStore) size() (z sizes, err error) {

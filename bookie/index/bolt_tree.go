@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type boltTree struct {
 	path     string
 	pageSize int64
 	pages    uint64 // in use
+	deep     bool   // leaves are read too
 	parent   map[uint64]struct{}
 	ne       binary.ByteOrder
 }
@@ -73,8 +75,8 @@ func (t *boltTree) read(id uint64) (*boltPage, error) {
 	if n < int64(p.count)*boltElement {
 		return nil, t.damaged(id, "%d elements do not fit", p.count)
 	}
-	const leafMax = 16 << 20 // only the leaves that list buckets are read; they are small
-	if n > leafMax {
+	const pageMax = 16 << 20 // far above what our keys and values lead to
+	if n > pageMax {
 		return nil, t.damaged(id, "it has %d bytes", n)
 	}
 	p.body = make([]byte, n)
@@ -110,10 +112,11 @@ func (t *boltTree) levels(root uint64) ([]uint64, error) {
 				return nil, err
 			}
 			if p.flags == boltLeaf {
-				if i == 0 {
-					return level, nil // as are the others of this level, or bbolt finds no key there
+				if i > 0 {
+					return nil, t.damaged(id, "a leaf beside branches")
 				}
-				return nil, t.damaged(id, "a leaf beside branches")
+				// As are the others of this level, or bbolt finds no key there.
+				return level, t.leaves(level)
 			}
 			for e := range p.count {
 				child := t.ne.Uint64(p.body[e*boltElement+8:])
@@ -126,6 +129,54 @@ func (t *boltTree) levels(root uint64) ([]uint64, error) {
 		level = next
 	}
 	return nil, t.damaged(root, "its tree has more than %d levels", boltDepthMax)
+}
+
+// leaves reads the leaves of a tree, if the walk is deep.
+func (t *boltTree) leaves(level []uint64) error {
+	var last []byte
+	for _, id := range level {
+		if !t.deep {
+			return nil
+		}
+		p, err := t.read(id)
+		if err != nil {
+			return err
+		}
+		if p.flags != boltLeaf {
+			return t.damaged(id, "a branch beside leaves")
+		}
+		if last, err = t.elements(p.body, p.count, last); err != nil {
+			return t.damaged(id, "%w", err)
+		}
+	}
+	return nil
+}
+
+// elements checks that the keys of a leaf lie in it and ascend, from behind a key on; it returns the last one.
+func (t *boltTree) elements(body []byte, count int, last []byte) ([]byte, error) {
+	for e := range count {
+		b := body[e*boltElement:]
+		flags, pos, ksize, vsize := t.ne.Uint32(b), int64(t.ne.Uint32(b[4:])), int64(t.ne.Uint32(b[8:])), int64(t.ne.Uint32(b[12:]))
+		if pos < boltElement || pos+ksize+vsize > int64(len(b)) {
+			return nil, fmt.Errorf("element %d: key of %d and value of %d bytes at %d do not fit", e, ksize, vsize, pos)
+		}
+		key, value := b[pos:pos+ksize], b[pos+ksize:pos+ksize+vsize]
+		if last != nil && bytes.Compare(last, key) >= 0 {
+			return nil, fmt.Errorf("element %d: the key %x does not follow %x", e, key, last)
+		}
+		last = key
+		if flags&boltBucketFlag != 0 && len(value) >= boltInBucket+boltPageHeader && t.ne.Uint64(value) == 0 { // inline
+			page := value[boltInBucket:]
+			n := int(t.ne.Uint16(page[10:]))
+			if n*boltElement > len(page)-boltPageHeader || t.ne.Uint16(page[8:]) != boltLeaf {
+				return nil, fmt.Errorf("element %d: its bucket has %d elements in %d bytes", e, n, len(page))
+			}
+			if _, err := t.elements(page[boltPageHeader:], n, nil); err != nil {
+				return nil, fmt.Errorf("element %d: %w", e, err)
+			}
+		}
+	}
+	return last, nil
 }
 
 // walk checks the tree of buckets, and the tree of each of them.

@@ -188,6 +188,25 @@ func (x *runIndex) Meta(key string) (value []byte, ok bool, err error) {
 	return value, ok, err
 }
 
+// MetaValues implements Index.
+func (x *runIndex) MetaValues() (values []MetaValue, err error) {
+	err = x.lookup(func(tx kvTx) error {
+		if err := x.checkMetaCount(tx); err != nil {
+			return err
+		}
+		c := tx.cursor(bucketMeta)
+		for k, v := c.seek(nil); k != nil; k, v = c.next() {
+			data, err := open(k, v)
+			if err != nil {
+				return corrupt.New(x.path, 0, "index", fmt.Errorf("value %q: %w", k, err))
+			}
+			values = append(values, MetaValue{string(k), append([]byte{}, data...)})
+		}
+		return nil
+	})
+	return values, err
+}
+
 // metaCount returns how many values there must be.
 func (x *runIndex) metaCount(tx kvTx) (uint64, error) {
 	v := tx.get(bucketCount, countKey)

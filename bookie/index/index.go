@@ -63,6 +63,8 @@ type Index interface {
 	Logs() ([]entrylog.LogID, error)
 	// Meta returns a small value kept for the caller, and whether there is one.
 	Meta(key string) (value []byte, ok bool, err error)
+	// MetaValues returns all of them, by key.
+	MetaValues() ([]MetaValue, error)
 	// PutMeta stores small values durably, all or none. A nil Value deletes the key.
 	PutMeta(values ...MetaValue) error
 	// Check reads everything and calls fn for each thing wrong. Its own error says that it could not go on.

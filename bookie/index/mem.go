@@ -214,9 +214,9 @@ func (s *memStore) update(fn func(kvTx) error) error {
 	tx := &memTx{s: s}
 	err := fn(tx)
 	if err == nil && len(tx.payload) > 0 {
-		invariant.CrashPoint("index.tx.before-commit")
+		invariant.CrashPoint("index.tx-filled")
 		if err = s.commit(tx.payload); err == nil {
-			invariant.CrashPoint("index.tx.committed")
+			invariant.CrashPoint("index.tx-committed")
 		}
 	}
 	if err != nil {

@@ -138,12 +138,13 @@ func sessionAlive(s metadata.Session) bool {
 
 // keep is the keeper's loop.
 func (r *Registration) keep() {
-	changes := r.o.Bookies.Follow(r.ctx, r.o.ID)
+	follow := r.o.Bookies.Follow(r.ctx, r.o.ID)
 	defer func() {
 		r.cancel()
-		for range changes { // until Follow's goroutines have ended
+		for range follow { // until Follow's goroutines have ended
 		}
 	}()
+	changes := follow
 	var retry <-chan time.Time
 	pause := registrationRetry
 	for {
@@ -158,8 +159,11 @@ func (r *Registration) keep() {
 			return
 		case <-lost:
 			r.drop("its metadata session was lost")
-		case set := <-changes:
-			if r.asWanted(set) {
+		case set, ok := <-changes:
+			if !ok {
+				changes = nil // the store was closed; what follows fails and is tried again at the usual pace
+			}
+			if ok && r.asWanted(set) {
 				continue
 			}
 		case <-r.wake:

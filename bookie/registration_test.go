@@ -210,3 +210,18 @@ func TestRegistrationStoreDown(t *testing.T) {
 	d.store.SetFaults(func(memmeta.Op) memmeta.Fault { return memmeta.Fault{Err: errors.New("connection refused")} })
 	require.Error(t, d.reg.Stop(ctx))
 }
+
+// TestRegistrationStoreClosed closes the store under the keeper, which must neither spin nor hang.
+func TestRegistrationStoreClosed(t *testing.T) {
+	ctx := context.Background()
+	d := newDesk(t, startInfo("5"))
+	require.NoError(t, d.reg.Start(ctx, false))
+	var asked atomic.Int64
+	d.store.SetFaults(func(memmeta.Op) memmeta.Fault { asked.Add(1); return memmeta.Fault{} })
+	require.NoError(t, d.store.Close())
+	d.await("")
+	require.Eventually(t, func() bool { registered, _ := d.reg.Registered(); return !registered }, 20*time.Second, time.Millisecond)
+	require.Zero(t, asked.Load())
+	require.NoError(t, d.reg.Stop(ctx))
+	require.NoError(t, d.reg.Err())
+}

@@ -1,4 +1,3 @@
-// Package index finds entries in sealed entry logs: (ledger, entry) to location, by runs of consecutive entries.
 package index
 
 import (

@@ -15,6 +15,7 @@ import (
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/metadata/driver"
+	"github.com/binderylog/bindery/internal/wire"
 	"github.com/binderylog/bindery/ledgerclient/placement"
 )
 
@@ -182,9 +183,19 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	ensemble, err := c.chooseEnsemble(ctx, o.Quorum.Ensemble)
-	if err != nil {
-		return nil, fmt.Errorf("create ledger: %w", err)
+	proto := wire.V2
+	if o.DeferredSync {
+		proto = wire.V3
+	}
+	var ensemble []BookieID
+	for round := 1; ; round++ {
+		if ensemble, err = c.chooseEnsemble(ctx, o.Quorum.Ensemble); err != nil {
+			return nil, fmt.Errorf("create ledger: %w", err)
+		}
+		// Who can not be reached is quarantined now and chosen again only if nobody else is left; adds then do without it.
+		if c.probe(ctx, ensemble, proto) || round == probeRounds {
+			break
+		}
 	}
 	m := &ledger.Metadata{FormatVersion: metadata.LedgerFormatV3, Ensemble: o.Quorum.Ensemble, WriteQuorum: o.Quorum.Write, AckQuorum: o.Quorum.Ack,
 		State: StateOpen, LastEntry: InvalidEntry, Fragments: []Fragment{{First: 0, Bookies: ensemble}},

@@ -18,6 +18,7 @@ type conn struct {
 	proto wire.Proto
 	id    uint64 // never reused: the identity that decides whether a force covers an ack
 
+	up   chan struct{} // closed when it is connected
 	dead chan struct{} // closed by fail
 
 	mu    sync.Mutex // guards the fields below

@@ -43,6 +43,8 @@ func (c *conn) run(ctx context.Context) {
 		return
 	}
 	c.mu.Unlock()
+	close(c.up)
+	c.peer.reached()
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)

@@ -334,10 +334,16 @@ func TestFencedWhileWriting(t *testing.T) {
 				var failed atomic.Bool
 				var wg sync.WaitGroup
 				var first error
+				room := make(chan struct{}, 64)
 				for e := EntryID(0); !failed.Load(); e++ {
+					room <- struct{}{}
+					if e%50 == 0 {
+						time.Sleep(time.Millisecond)
+					}
 					wg.Add(1)
 					w.AppendAsync(payload(e), func(id EntryID, err error) {
 						defer wg.Done()
+						<-room
 						if err == nil {
 							acked.Store(int64(id))
 						} else if !failed.Swap(true) {

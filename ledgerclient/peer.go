@@ -24,6 +24,7 @@ type peer struct {
 	id     BookieID
 
 	quarantined atomic.Int64 // tick until which it is not chosen for ensembles
+	unreachable atomic.Bool  // it is in quarantine only because a connection failed: one that works ends it
 	noBatch     atomic.Bool  // it does not know batch reads
 	answered    atomic.Bool  // some V2 read has been answered
 
@@ -44,7 +45,7 @@ func (p *peer) conn(proto wire.Proto) *conn {
 	if *slot != nil {
 		return *slot
 	}
-	c := &conn{peer: p, proto: proto, id: p.client.nextConn.Add(1), dead: make(chan struct{}), wake: make(chan struct{}, 1), busy: true,
+	c := &conn{peer: p, proto: proto, id: p.client.nextConn.Add(1), up: make(chan struct{}), dead: make(chan struct{}), wake: make(chan struct{}, 1), busy: true,
 		calls: map[callKey]*call{}, lanes: map[LedgerID]*lane{}}
 	if p.lastErr != nil && time.Since(p.failedAt) < redialPause {
 		return deadConn(c, p.lastErr)
@@ -54,6 +55,25 @@ func (p *peer) conn(proto wire.Proto) *conn {
 	}
 	*slot = c
 	return c
+}
+
+// connected reports whether there is a connection that works.
+func (p *peer) connected(proto wire.Proto) bool {
+	p.mu.Lock()
+	c := p.conns[0]
+	if proto == wire.V3 {
+		c = p.conns[1]
+	}
+	p.mu.Unlock()
+	if c == nil {
+		return false
+	}
+	select {
+	case <-c.up:
+		return true
+	default:
+		return false
+	}
 }
 
 // deadConn makes c one that has failed already.
@@ -84,8 +104,17 @@ func (p *peer) connFailed(c *conn, up bool, err error) {
 func (p *peer) quarantine(err error) {
 	w := &p.client.wheel
 	now := w.now.Load()
+	var answer *BookieError
+	p.unreachable.Store(!errors.As(err, &answer) && !errors.Is(err, ErrTimeout) && (p.unreachable.Load() || p.quarantined.Load() <= now))
 	if p.quarantined.Swap(now+ticks(p.client.o.Quarantine)) <= now {
 		p.client.o.Logger.Warn("bookie failed; it is not chosen for ensembles for a while", "bookie", string(p.id), "for", p.client.o.Quarantine, "error", err)
+	}
+}
+
+// reached notes that a connection works.
+func (p *peer) reached() {
+	if p.unreachable.Swap(false) {
+		p.quarantined.Store(0)
 	}
 }
 

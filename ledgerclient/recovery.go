@@ -196,8 +196,8 @@ func (r *recoverer) note(err error) {
 
 // pick chooses replacements, and reads the incarnation of each before anything is sent to it.
 func (r *recoverer) pick(indices ledger.IndexSet, ensemble []BookieID) {
-	picks, _ := choosePicks(r.c.candidates(), ensemble, indices, false)
 	r.background(func(ctx context.Context) ledger.Event {
+		picks := r.c.reachablePicks(ctx, ensemble, indices, wire.V3)
 		for i := range picks {
 			if picks[i].Bookie == "" {
 				continue

@@ -62,6 +62,9 @@ type writerEvent struct {
 	close  bool         // seal once nothing is pending
 	now    bool         // with close: fail what is pending
 	metaOp bool         // core is the outcome of a metadata operation
+
+	desperate bool // core is a pick of bookies that failed a moment ago
+	retry     bool // a member of the ensemble that had failed may answer again
 }
 
 // pendingAdd is an add from the caller's copy to its result.

@@ -27,17 +27,18 @@ type writerLoop struct {
 	finished []completion // of this round
 	done     completer
 
-	errs      []error // what bookies answered last, for error messages
-	meta      metaState
-	forces    []chan error // waiting for the force under way, or for the next one if none is
-	next      []chan error // waiting for the one after
-	closing   bool         // seal when nothing is pending
-	forced    bool         // with closing: the last force has been asked for
-	closed    *ledger.Action
-	armed     bool
-	desperate int   // picks since the last release that had to take quarantined bookies
-	retryAt   int64 // tick
-	lacAt     int64 // tick at which an explicit LAC is due, 0: none
+	errs       []error // what bookies answered last, for error messages
+	meta       metaState
+	forces     []chan error // waiting for the force under way, or for the next one if none is
+	next       []chan error // waiting for the one after
+	closing    bool         // seal when nothing is pending
+	forced     bool         // with closing: the last force has been asked for
+	closed     *ledger.Action
+	armed      bool
+	desperate  int   // picks since the last release that had to take quarantined bookies
+	retryAt    int64 // tick
+	retryPause time.Duration
+	lacAt      int64 // tick at which an explicit LAC is due, 0: none
 }
 
 // addRing holds the pending adds of a writer, by entry id without gaps.
@@ -271,7 +272,12 @@ func (l *writerLoop) event(ev *writerEvent) {
 		l.closing = true
 	case ev.metaOp:
 		l.metaDone(ev.core, ev.err)
+	case ev.retry:
+		l.retry(false)
 	case ev.core.Kind != 0:
+		if ev.desperate {
+			l.desperate++
+		}
 		l.step(ev.core)
 	}
 }
@@ -553,15 +559,18 @@ func (l *writerLoop) timeouts() {
 	if p := l.ops.get(l.ops.first); p != nil && !l.core.Changing() && l.core.Cause() == ledger.CauseNone && l.now-p.sent > limit+ticks(time.Second) {
 		for i, b := range l.core.Ensemble() {
 			if l.core.Missing().Has(i) {
-				l.bookieFailed(i, l.w.client.peer(b), ErrTimeout)
+				p := l.w.client.peer(b)
+				p.quarantine(ErrTimeout)
+				l.bookieFailed(i, p, ErrTimeout)
 			}
 		}
 	}
-	if l.core.Degraded() && l.now >= l.retryAt {
-		l.retryAt = l.now + ticks(time.Second)
-		if l.couldReplace(l.core.Failed()) {
-			l.step(ledger.Event{Kind: ledger.EvRetry})
-		}
+	if !l.core.Degraded() {
+		l.retryPause = 0
+	} else if l.now >= l.retryAt {
+		l.retryPause = min(max(2*l.retryPause, time.Second), 16*time.Second)
+		l.retryAt = l.now + ticks(l.retryPause)
+		l.retry(true)
 	}
 	switch {
 	case o.ExplicitLACInterval < 0:

@@ -3,10 +3,12 @@ package ledgerclient
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/wire"
 	"github.com/binderylog/bindery/ledgerclient/placement"
 )
 
@@ -122,25 +124,101 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // registered that nobody can reach.
 const desperateMax = 3
 
-// pick answers the core's request for bookies.
+// pick answers the core's request for bookies, in the background: whoever is chosen is connected to first, so that the
+// record never names a bookie that this client can not reach.
 func (l *writerLoop) pick(indices ledger.IndexSet) {
-	view := l.w.client.candidates()
-	picks, ok := choosePicks(view, l.core.Ensemble(), indices, false)
-	if !ok && !l.core.Record().Quorum().Reachable(l.core.Failed()&^placed(picks)) {
-		if l.desperate < desperateMax {
-			l.desperate++
-			l.w.client.o.Logger.Warn("no healthy bookie left for the ensemble; trying those that failed a moment ago", "ledger", int64(l.w.id), "attempt", l.desperate)
-			desperate, _ := choosePicks(view, l.core.Ensemble(), indices, true)
-			w, pause := l.w, 200*time.Millisecond<<l.desperate
-			if w.client.spawn(func() {
-				sleep(w.client.ctx, pause)
-				w.post(writerEvent{core: ledger.Event{Kind: ledger.EvPicked, Picks: desperate}})
-			}) {
-				return
+	w, ensemble, failed, q := l.w, l.core.Ensemble(), l.core.Failed(), l.core.Record().Quorum()
+	desperate := l.desperate < desperateMax
+	attempt := l.desperate + 1
+	if !w.client.spawn(func() {
+		picks := w.client.reachablePicks(w.client.ctx, ensemble, indices, w.proto)
+		ev := writerEvent{}
+		if desperate && !q.Reachable(failed&^placed(picks)) {
+			w.client.o.Logger.Warn("no healthy bookie left for the ensemble; trying those that failed a moment ago", "ledger", int64(w.id), "attempt", attempt)
+			sleep(w.client.ctx, 200*time.Millisecond<<attempt)
+			picks, _ = choosePicks(w.client.candidates(), ensemble, indices, true)
+			ev.desperate = true
+		}
+		ev.core = ledger.Event{Kind: ledger.EvPicked, Picks: picks}
+		w.post(ev)
+	}) {
+		return // the client is closed, and so will be the loop
+	}
+}
+
+// probeRounds is how often in one pick a bookie that turned out not to be reachable is replaced by another candidate.
+const probeRounds = 3
+
+// reachablePicks chooses bookies and connects to them. Who can not be reached is quarantined by that and not chosen again;
+// after some rounds only bookies that are connected already are left to choose from.
+func (c *Client) reachablePicks(ctx context.Context, ensemble []BookieID, indices ledger.IndexSet, proto wire.Proto) []ledger.Pick {
+	for round := 1; ; round++ {
+		view := c.candidates()
+		if round > probeRounds {
+			known := view[:0]
+			for _, b := range view {
+				if c.peer(b.ID).connected(proto) {
+					known = append(known, b)
+				}
+			}
+			view = known
+		}
+		picks, _ := choosePicks(view, ensemble, indices, false)
+		var chosen []BookieID
+		for _, p := range picks {
+			if p.Bookie != "" {
+				chosen = append(chosen, p.Bookie)
 			}
 		}
+		if round > probeRounds || c.probe(ctx, chosen, proto) {
+			return picks
+		}
 	}
-	l.step(ledger.Event{Kind: ledger.EvPicked, Picks: picks})
+}
+
+// probe connects to bookies, all at once, and reports whether every one of them is there.
+func (c *Client) probe(ctx context.Context, bookies []BookieID, proto wire.Proto) bool {
+	ok := true
+	conns := make([]*conn, len(bookies))
+	for i, b := range bookies {
+		conns[i] = c.peer(b).conn(proto)
+	}
+	for _, x := range conns {
+		select {
+		case <-x.up:
+		case <-x.dead:
+			ok = false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ok
+}
+
+// retry looks for bookies for the indices that go without. If there are none, the members that failed are connected to
+// again: one that answers leaves its quarantine.
+func (l *writerLoop) retry(probe bool) {
+	if !l.core.Degraded() {
+		return
+	}
+	if l.couldReplace(l.core.Failed()) {
+		l.step(ledger.Event{Kind: ledger.EvRetry})
+		return
+	}
+	if !probe {
+		return
+	}
+	w := l.w
+	for i, b := range l.core.Ensemble() {
+		if !l.core.Failed().Has(i) {
+			continue
+		}
+		w.client.spawn(func() {
+			if w.client.probe(w.client.ctx, []BookieID{b}, w.proto) {
+				w.post(writerEvent{retry: true})
+			}
+		})
+	}
 }
 
 // couldReplace reports whether a pick would find something now.
@@ -149,7 +227,7 @@ func (l *writerLoop) couldReplace(indices ledger.IndexSet) bool {
 	return placed(picks) != 0
 }
 
-// choosePicks chooses a bookie for each index: another healthy one; else the one that is there, if it is healthy again; and
+// choosePicks chooses a bookie for each index: the one that is there, if it is healthy again; else another healthy one; and
 // with desperate the one that is there, healthy or not, which at least needs no change of the record. ok is false if some
 // index got none.
 func choosePicks(view []placement.Bookie, ensemble []BookieID, indices ledger.IndexSet, desperate bool) (picks []ledger.Pick, ok bool) {
@@ -171,11 +249,9 @@ func choosePicks(view []placement.Bookie, ensemble []BookieID, indices ledger.In
 		if !indices.Has(i) {
 			continue
 		}
-		b, found := placement.Replace(healthy, stay, exclude, random)
-		for _, h := range healthy {
-			if !found && h.ID == ensemble[i] {
-				b, found = h.ID, true
-			}
+		b, found := ensemble[i], slices.ContainsFunc(healthy, func(h placement.Bookie) bool { return h.ID == ensemble[i] })
+		if !found {
+			b, found = placement.Replace(healthy, stay, exclude, random)
 		}
 		if !found && desperate {
 			b, found = ensemble[i], true

@@ -30,42 +30,9 @@ var (
 
 // Index is the index of one ledger directory. All methods may be called from any goroutine.
 type Index interface {
-	// Ingest adds a log's runs (in order of ledger; Footer.Runs) and states in transactions of at most 16 MiB, and
-	// notes the log as ingested in the last one. Doing it again, or going on after a crash, is harmless. Where an entry is
-	// held already, the copy in the newer log (LogInfo.Before, then the higher offset) wins. States must be each ledger's
-	// newest in that log.
-	Ingest(ctx context.Context, log entrylog.LogInfo, runs iter.Seq2[entrylog.Run, error], states []entrylog.LedgerState) error
-	// Ingested reports whether a log's runs are in the index.
-	Ingested(log entrylog.LogID) (bool, error)
-	// Locate returns an entry's place, ErrNotFound or a *corrupt.Error.
-	Locate(ledger, entry int64) (entrylog.Location, error)
-	// LocateRun returns the whole run that holds the entry, for read-ahead.
-	LocateRun(ledger, entry int64) (RunInfo, error)
-	// Last returns the ledger's highest entry id, or ErrNotFound if it holds none.
-	Last(ledger int64) (int64, error)
-	// Runs returns the ledger's runs from the one that holds entry `from`, or the next one behind it, in order of
-	// entry. An error ends the sequence; the sequence holds no transaction open while yielding.
-	Runs(ledger, from int64) iter.Seq2[RunInfo, error]
-	// Relocate changes each entry's place to New if it is still Old, in one transaction, and returns how many it
-	// changed.
-	Relocate(moves []Move) (moved int, err error)
-	// DeleteLedgers removes everything about the ledgers, and puts meta in the same transaction.
-	DeleteLedgers(ledgers []int64, meta ...MetaValue) error
-	// State returns the newest state ingested or put.
-	State(ledger int64) (data []byte, ok bool, err error)
-	// Ledgers returns up to limit ids above `after` (-1 for all) of ledgers that have entries or a state, ascending.
-	Ledgers(after int64, limit int) ([]int64, error)
-	// Drop forgets that a log was ingested: it has been removed. Runs that still point to it stay, and reading them
-	// fails.
-	Drop(log entrylog.LogID) error
-	// Logs returns the logs noted as ingested.
-	Logs() ([]entrylog.LogID, error)
-	// Meta returns a small value kept for the caller, and whether there is one.
-	Meta(key string) (value []byte, ok bool, err error)
-	// MetaValues returns all of them, by key.
-	MetaValues() ([]MetaValue, error)
-	// PutMeta stores small values durably, all or none. A nil Value deletes the key.
-	PutMeta(values ...MetaValue) error
+	Lookup
+	Change
+	Values
 	// Check reads everything and calls fn for each thing wrong. Its own error says that it could not go on.
 	Check(ctx context.Context, fn func(error)) error
 	// Stats returns sizes and counters; the counts are read from the index.
@@ -76,6 +43,54 @@ type Index interface {
 	Err() error
 	// Close closes the file.
 	Close() error
+}
+
+// Lookup finds what the index holds.
+type Lookup interface {
+	// Locate returns an entry's place, ErrNotFound or a *corrupt.Error.
+	Locate(ledger, entry int64) (entrylog.Location, error)
+	// LocateRun returns the whole run that holds the entry, for read-ahead.
+	LocateRun(ledger, entry int64) (RunInfo, error)
+	// Last returns the ledger's highest entry id, or ErrNotFound if it holds none.
+	Last(ledger int64) (int64, error)
+	// Runs returns the ledger's runs from the one that holds entry `from`, or the next one behind it, in order of
+	// entry. An error ends the sequence; the sequence holds no transaction open while yielding.
+	Runs(ledger, from int64) iter.Seq2[RunInfo, error]
+	// State returns the ledger's newest state, and whether there is one.
+	State(ledger int64) (data []byte, ok bool, err error)
+	// Ledgers returns up to limit ids above `after` (-1 for all) of ledgers that have entries or a state, ascending.
+	Ledgers(after int64, limit int) ([]int64, error)
+}
+
+// Change keeps the index in step with the entry logs.
+type Change interface {
+	// Ingest adds a log's runs (in order of ledger; Footer.Runs) and states in transactions of at most 16 MiB, and
+	// notes the log as ingested in the last one. Doing it again, or going on after a crash, is harmless. Where an entry is
+	// held already, the copy in the newer log (LogInfo.Before, then the higher offset) wins. States must be each ledger's
+	// newest in that log.
+	Ingest(ctx context.Context, log entrylog.LogInfo, runs iter.Seq2[entrylog.Run, error], states []entrylog.LedgerState) error
+	// Ingested reports whether a log's runs are in the index.
+	Ingested(log entrylog.LogID) (bool, error)
+	// Logs returns the logs noted as ingested.
+	Logs() ([]entrylog.LogID, error)
+	// Drop forgets that a log was ingested: it has been removed. Runs that still point to it stay, and reading them
+	// fails.
+	Drop(log entrylog.LogID) error
+	// Relocate changes each entry's place to New if it is still Old, in one transaction, and returns how many it
+	// changed.
+	Relocate(moves []Move) (moved int, err error)
+	// DeleteLedgers removes everything about the ledgers, and puts meta in the first transaction.
+	DeleteLedgers(ledgers []int64, meta ...MetaValue) error
+}
+
+// Values are small named values of the caller, kept with the index.
+type Values interface {
+	// Meta returns a value, and whether there is one.
+	Meta(key string) (value []byte, ok bool, err error)
+	// MetaValues returns all of them, by key.
+	MetaValues() ([]MetaValue, error)
+	// PutMeta stores values durably, all or none. A nil Value deletes the key.
+	PutMeta(values ...MetaValue) error
 }
 
 // RunInfo is a run in the index.

@@ -81,8 +81,8 @@ func (i *Identity) writeGCCounter(c gcCounter) error {
 // BeginGCPass announces a garbage-collection pass: it raises the bookie's counter on disk, in the store, and on disk again.
 // Only after it returned nil may the pass read the metadata that it deletes by. ErrStoreRolledBack forbids it.
 func (i *Identity) BeginGCPass(ctx context.Context) (uint64, error) {
-	i.gcMu.Lock()
-	defer i.gcMu.Unlock()
+	i.gcOp.Lock()
+	defer i.gcOp.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, i.o.Timeout)
 	defer cancel()
 	local, err := i.readGCCounter()
@@ -140,8 +140,8 @@ func (i *Identity) storeGCCounter(ctx context.Context, n uint64, v metadata.Vers
 // AcceptRollback lets garbage collection go on after the store was restored from a backup: the operator has made sure that
 // every ledger worth keeping is in it.
 func (i *Identity) AcceptRollback(ctx context.Context) error {
-	i.gcMu.Lock()
-	defer i.gcMu.Unlock()
+	i.gcOp.Lock()
+	defer i.gcOp.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, i.o.Timeout)
 	defer cancel()
 	local, err := i.readGCCounter()

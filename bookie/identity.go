@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/binderylog/bindery/internal/invariant"
@@ -66,14 +68,31 @@ type Identity struct {
 	sameBoot bool
 	start    string // random token of this process
 
-	mu      sync.Mutex // serialises changes of the fields below, the stamps and the record
+	op      sync.Mutex // serialises what changes the fields below, the stamps and the record; held across disk and store
 	record  *metadata.Incarnation
 	version metadata.Version // of record in the store
 	epoch   uint64
 	loss    []string // what may have been lost and is not in limbo yet
 	closed  bool
 
-	gcMu sync.Mutex // serialises GC passes
+	now atomic.Pointer[identityNow] // what others may ask for at any time
+
+	gcOp sync.Mutex // serialises GC passes; held across disk and store
+}
+
+// identityNow is the state of an identity after its last change.
+type identityNow struct {
+	number, epoch uint64
+	incarnation   string
+	everLost      bool
+	loss          []string
+}
+
+// publishLocked makes the present state visible. The caller holds op or is alone.
+func (i *Identity) publishLocked() {
+	i.now.Store(&identityNow{
+		number: i.record.Number, epoch: i.epoch, incarnation: i.record.ID, everLost: i.record.EverLost, loss: slices.Clone(i.loss),
+	})
 }
 
 // OpenIdentity opens the directories of a bookie. Every refusal is an *ExitError that says what to do. On success the
@@ -104,6 +123,7 @@ func OpenIdentity(ctx context.Context, o IdentityOptions) (_ *Identity, err erro
 	if err := i.markDirty(); err != nil {
 		return nil, err
 	}
+	i.publishLocked()
 	return i, nil
 }
 
@@ -357,7 +377,7 @@ func (i *Identity) storedRecord(ctx context.Context) (*metadata.Incarnation, met
 }
 
 // raise moves to the next epoch: every directory first, then the record. change edits the record, restamp the stamps; both
-// may be nil. The caller holds mu or is alone.
+// may be nil. The caller holds op or is alone.
 func (i *Identity) raise(ctx context.Context, change func(*metadata.Incarnation), restamp func(*stamp)) error {
 	if err := i.raiseDirs(restamp); err != nil {
 		return err
@@ -477,18 +497,14 @@ func dirtyState(dirs []*directory, bootID string) (unclean, sameBoot bool) {
 
 // Loss says what may have been lost and is not in limbo yet; empty if nothing. While it is not empty the bookie answers
 // *unknown* to everything: it has to put every ledger of Ledgers into limbo, fenced and durable, and call LossHandled.
-func (i *Identity) Loss() []string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return append([]string(nil), i.loss...)
-}
+func (i *Identity) Loss() []string { return slices.Clone(i.now.Load().loss) }
 
 // RecordLoss notes durably that something may have been lost: damage that the journal or the storage found, an unclean stop
 // without sync. It raises the epoch, so that a ledger which names this bookie after Ledgers was read was published by
 // someone who knows of the loss.
 func (i *Identity) RecordLoss(ctx context.Context, why string) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	i.op.Lock()
+	defer i.op.Unlock()
 	why = strings.Join(strings.Fields(why), " ")
 	if len(why) > 500 {
 		why = why[:500]
@@ -500,14 +516,15 @@ func (i *Identity) RecordLoss(ctx context.Context, why string) error {
 		return fmt.Errorf("record loss (%s): %w", why, err)
 	}
 	i.loss = append(i.loss, why)
+	i.publishLocked()
 	i.o.Logger.Warn("data of this bookie may have been lost; its ledgers go into limbo", "why", why, "epoch", i.epoch)
 	return nil
 }
 
 // LossHandled clears the pending loss. The caller has made durable that every ledger of Ledgers is in limbo and fenced.
 func (i *Identity) LossHandled(ctx context.Context) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	i.op.Lock()
+	defer i.op.Unlock()
 	err := i.raise(ctx,
 		func(r *metadata.Incarnation) { r.EverLost, r.Loss = true, "" },
 		func(s *stamp) { s.State = stampReady })
@@ -515,6 +532,7 @@ func (i *Identity) LossHandled(ctx context.Context) error {
 		return fmt.Errorf("clear recorded loss: %w", err)
 	}
 	i.loss = nil
+	i.publishLocked()
 	return nil
 }
 
@@ -526,9 +544,8 @@ func (i *Identity) Ledgers(ctx context.Context) iter.Seq2[metadata.Record, error
 // VerifyAdds reports whether the first add to a ledger has to be checked against the ledger's record: the id was used
 // before, or something was lost once.
 func (i *Identity) VerifyAdds() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.record.Number > 1 || i.record.EverLost
+	now := i.now.Load()
+	return now.number > 1 || now.everLost
 }
 
 // Unclean reports whether the last process ended without CloseClean.
@@ -548,28 +565,19 @@ func (i *Identity) ID() ledger.BookieID { return i.o.ID }
 func (i *Identity) Instance() string { return i.instance }
 
 // Number returns how often a bookie has been created under this id, this one included.
-func (i *Identity) Number() uint64 {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.record.Number
-}
+func (i *Identity) Number() uint64 { return i.now.Load().number }
 
 // Epoch returns the present epoch.
-func (i *Identity) Epoch() uint64 {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.epoch
-}
+func (i *Identity) Epoch() uint64 { return i.now.Load().epoch }
 
 // ServiceInfo returns what the bookie publishes: its endpoints, and which start of which incarnation it is.
 func (i *Identity) ServiceInfo(endpoints ...metadata.Endpoint) metadata.ServiceInfo {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	now := i.now.Load()
 	return metadata.ServiceInfo{
 		Endpoints: endpoints,
 		Properties: map[string]string{
-			metadata.PropertyIncarnation: i.record.ID,
-			metadata.PropertyEpoch:       strconv.FormatUint(i.epoch, 10),
+			metadata.PropertyIncarnation: now.incarnation,
+			metadata.PropertyEpoch:       strconv.FormatUint(now.epoch, 10),
 		},
 	}
 }
@@ -578,8 +586,8 @@ func (i *Identity) ServiceInfo(endpoints ...metadata.Endpoint) metadata.ServiceI
 // made before is known to be old, removes the unclean marker and releases the directories. A store that cannot be reached
 // does not spoil the stop; the error says so.
 func (i *Identity) CloseClean(ctx context.Context) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	i.op.Lock()
+	defer i.op.Unlock()
 	if i.closed {
 		return nil
 	}
@@ -606,8 +614,8 @@ func (i *Identity) CloseClean(ctx context.Context) error {
 
 // Close releases the directories and leaves the unclean marker: the next start knows that this one did not end cleanly.
 func (i *Identity) Close() error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+	i.op.Lock()
+	defer i.op.Unlock()
 	if i.closed {
 		return nil
 	}

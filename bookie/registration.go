@@ -66,18 +66,32 @@ func NewRegistration(o RegistrationOptions) *Registration {
 	return r
 }
 
-// Start registers the bookie and keeps it registered. An error is an *ExitError with ExitRegistration; nothing runs then.
+// Start registers the bookie and keeps it registered. It is called once. An error is an *ExitError with ExitRegistration;
+// nothing runs then.
 func (r *Registration) Start(ctx context.Context, readOnly bool) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.started || r.ctx.Err() != nil {
+	again := r.started
+	r.started, r.wanted = true, readOnly
+	r.mu.Unlock()
+	if again || r.ctx.Err() != nil {
 		return exitErrorf(ExitRegistration, "register bookie %s: started twice or stopped", r.o.ID)
 	}
 	reg, err := r.o.Bookies.Register(ctx, r.o.ID, r.o.Info, readOnly, r.o.Wait)
 	if err != nil {
 		return withExit(ExitRegistration, err)
 	}
-	r.started, r.wanted, r.current, r.have = true, readOnly, reg, true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() != nil { // Stop came in between, and found nothing to remove
+		return withExit(ExitRegistration, errors.Join(ErrStopped, r.o.Bookies.Unregister(ctx, r.o.ID, reg.Session)))
+	}
+	r.current, r.have = reg, true
+	if r.wanted != reg.ReadOnly { // SetReadOnly was faster
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
 	r.wg.Go(r.keep)
 	return nil
 }

@@ -205,7 +205,8 @@ func (c *Collector) deleteExtra(present []int64) error {
 		}
 		old, known := c.extra[id]
 		if !known || old.generation != g {
-			old = surplus{g, time.Now()}
+			seen[id] = surplus{g, time.Now()} // a later pass decides
+			continue
 		}
 		seen[id] = old
 		if time.Since(old.since) < c.o.Quiet {

@@ -98,6 +98,9 @@ func (c *Collector) collectLogs(dir int, w work) error {
 	return errs
 }
 
+// errDamaged says that nobody knows what a log holds.
+var errDamaged = errors.New("its content is not known whole")
+
 // measure reads the usage of every collectable log. A log that can not be measured is left out and counted, and stops
 // nothing else.
 func (c *Collector) measure(dir int) (logs []usage, errs error) {
@@ -116,7 +119,7 @@ func (c *Collector) measure(dir int) (logs []usage, errs error) {
 			errs = errors.Join(errs, err)
 			c.damaged(dir, id, err)
 		case damaged:
-			c.damaged(dir, id, nil)
+			c.damaged(dir, id, errDamaged)
 		default:
 			logs = append(logs, usage{id, bytes, live, ledgers})
 		}
@@ -126,7 +129,7 @@ func (c *Collector) measure(dir int) (logs []usage, errs error) {
 
 func (c *Collector) damaged(dir int, id entrylog.LogID, err error) {
 	path, _ := c.logs.DirLevel(dir)
-	c.o.Logger.Error("an entry log is damaged; it is kept as it is", "dir", path, "log", id, "err", err)
+	c.o.Logger.Error("an entry log can not be collected; it is kept as it is, and the others go on", "dir", path, "log", id, "err", err)
 	c.update(func(s *Status) { s.DamagedLogs++ })
 }
 

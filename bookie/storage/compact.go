@@ -385,7 +385,7 @@ func (c *copier) finish(ctx context.Context, sources []entrylog.LogID) error {
 	}
 	job := &compaction{output: c.w.ID(), sources: sources}
 	var err error
-	if job.intent, err = d.intents.Append(ctx, encodeCompactIntent(job.output, sources)); err != nil {
+	if job.intent, err = d.appendIntent(ctx, encodeCompactIntent(job.output, sources)); err != nil {
 		return errors.Join(fmt.Errorf("compact: %w", err), c.w.Abort())
 	}
 	invariant.CrashPoint("gc.compact.intent")
@@ -447,7 +447,7 @@ func (d *dir) finishCompaction(ctx context.Context, c *compaction) error {
 			return err
 		}
 	}
-	if err := d.intents.Done(ctx, c.intent); err != nil {
+	if err := d.doneIntent(ctx, c.intent); err != nil {
 		return fmt.Errorf("compact: %w", err)
 	}
 	d.finalMu.Lock()

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"path/filepath"
 	"slices"
 
 	"github.com/binderylog/bindery/entrylog"
 	"github.com/binderylog/bindery/internal/corrupt"
+	"github.com/binderylog/bindery/internal/intent"
 	"github.com/binderylog/bindery/internal/invariant"
 )
 
@@ -171,7 +173,7 @@ func (d *dir) delete(ctx context.Context, ledgers []*Ledger, generations []uint3
 	for i, l := range ledgers {
 		ids[i] = l.id
 	}
-	intent, err := d.intents.Append(ctx, encodeDeleteIntent(ids))
+	step, err := d.appendIntent(ctx, encodeDeleteIntent(ids))
 	if err != nil {
 		return 0, fmt.Errorf("delete ledgers: %w", err)
 	}
@@ -187,7 +189,7 @@ func (d *dir) delete(ctx context.Context, ledgers []*Ledger, generations []uint3
 		return 0, err
 	}
 	d.deleted.Add(uint64(len(gone)))
-	if err := d.intents.Done(context.WithoutCancel(ctx), intent); err != nil {
+	if err := d.doneIntent(context.WithoutCancel(ctx), step); err != nil {
 		return len(gone), fmt.Errorf("delete ledgers: %w", err)
 	}
 	invariant.CrashPoint("gc.delete.done")
@@ -301,6 +303,43 @@ func decodeIntent(b []byte) (r intentRecord, err error) {
 		p.fail("bytes follow the intent")
 	}
 	return r, p.err
+}
+
+// appendIntent announces a step. A log of intents that failed, for want of space or otherwise, is opened again, once, with
+// the reserve given to the disk: collection must not stop on a full one.
+func (d *dir) appendIntent(ctx context.Context, data []byte) (id uint64, err error) {
+	err = d.withIntents(func(log intent.Log) error {
+		id, err = log.Append(ctx, data)
+		return err
+	})
+	return id, err
+}
+
+// doneIntent notes that a step is finished.
+func (d *dir) doneIntent(ctx context.Context, id uint64) error {
+	return d.withIntents(func(log intent.Log) error { return log.Done(ctx, id) })
+}
+
+func (d *dir) withIntents(fn func(intent.Log) error) error {
+	d.intentMu.Lock()
+	defer d.intentMu.Unlock()
+	if d.intents != nil && d.intents.Err() == nil {
+		err := fn(d.intents)
+		if err == nil || d.intents.Err() == nil {
+			return err
+		}
+	}
+	if d.intents != nil {
+		_ = d.intents.Close() // it has failed; what it holds is on disk
+		d.intents = nil
+	}
+	d.useReserve("the intent log")
+	log, err := d.s.o.OpenIntents(filepath.Join(d.cur, intentsName), intent.Options{Salvage: true, Logger: d.s.log})
+	if err != nil {
+		return fmt.Errorf("open intents: %w", err)
+	}
+	d.intents = log
+	return fn(log)
 }
 
 // finishIntents finishes, or gives up, what a crash interrupted. It runs in Open, before replay.

@@ -26,11 +26,12 @@ type dir struct {
 	cur       string // path/current
 	indexPath string // of the index file
 
-	log     *entrylog.Store
-	ix      index.Index
-	intents intent.Log
-	tombs   atomic.Pointer[tombs]
-	suspect bool // the index was rebuilt from logs that do not prove everything
+	log      *entrylog.Store
+	ix       index.Index
+	intentMu sync.Mutex // held across writes of the log, by collection only
+	intents  intent.Log // guarded by intentMu; nil after a failure that could not be mended
+	tombs    atomic.Pointer[tombs]
+	suspect  bool // the index was rebuilt from logs that do not prove everything
 
 	// Write caches.
 	caches   [2]*writeCache

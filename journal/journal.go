@@ -138,7 +138,7 @@ func (j *Journal) replayLocked(from Position, fn func(Record) error) (Replayed, 
 		return r, err
 	}
 	w := newWalk(j.fs, d, uint64(from), &r)
-	w.emit = fn
+	w.emit, w.direct = fn, j.o.IO != IOBuffered
 	if err := w.run(); err != nil {
 		return r, err
 	}

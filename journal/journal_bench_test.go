@@ -318,3 +318,82 @@ func cpuTime() time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// BenchmarkReplay reads a journal of 256 MiB that is not in the page cache, beside what the disk reads in the same run.
+func BenchmarkReplay(b *testing.B) {
+	for _, entry := range []int{100, 1 << 10, 64 << 10} {
+		b.Run("entry="+size(entry), func(b *testing.B) {
+			dir := benchDir(b)
+			o := Options{IO: IODSync, SegmentSize: 64 << 20}
+			j, err := Open(vfs.OS(), dir, o)
+			if err == nil {
+				err = j.Start()
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			const total = 256 << 20
+			w := &benchWindow{tokens: make(chan struct{}, total/entry+1), epoch: time.Now()}
+			for range 16 << 20 / entry {
+				w.tokens <- struct{}{}
+			}
+			drive(b, j, w, entry, 16<<20/entry, total/entry, 1)
+			if err := j.Close(); err != nil {
+				b.Fatal(err)
+			}
+			d, err := readDirectory(vfs.OS(), dir)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(total)
+			var read, took, cpu time.Duration
+			for b.Loop() {
+				b.StopTimer()
+				start := time.Now()
+				n := readFiles(b, d)
+				read += time.Duration(float64(time.Since(start)) / float64(n) * total)
+				for _, s := range d.segments {
+					if err := vfs.DropCache(vfs.OS(), s.name); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.StartTimer()
+				start = time.Now()
+				used := cpuTime()
+				k, err := Open(vfs.OS(), dir, o)
+				if err != nil {
+					b.Fatal(err)
+				}
+				r, err := k.Replay(0, func(Record) error { return nil })
+				if err != nil || r.Records != total/int64(entry) {
+					b.Fatal(r.Records, err)
+				}
+				took += time.Since(start)
+				cpu += cpuTime() - used
+				k.Close()
+			}
+			b.ReportMetric(float64(b.N)*total/read.Seconds()/1e6, "disk-MB/s")
+			b.ReportMetric(float64(read)/float64(took), "of-disk")
+			b.ReportMetric(cpu.Seconds()/float64(b.N)*1e3/0.25, "cpu-ms/GiB")
+		})
+	}
+}
+
+// readFiles reads the segments with large direct reads.
+func readFiles(b *testing.B, d *directory) (n int64) {
+	buf := vfs.AlignedBytes(1 << 20)
+	for _, s := range d.segments {
+		f, err := vfs.OS().Open(s.name, vfs.Mode{Direct: true})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for off := int64(0); off < s.size; off += int64(len(buf)) {
+			if _, err := f.ReadAt(buf, off); err != nil {
+				b.Fatal(err)
+			}
+		}
+		n += s.size
+		f.Close()
+	}
+	return n
+}

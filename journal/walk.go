@@ -19,7 +19,7 @@ const damageMax = 1 << 16
 // The end of the last run is found here: let S be the highest durable sequence in the header of any of its groups, then
 // what is missing up to S is damage, and the first thing missing above S ends the journal.
 //
-// A walk opens one file at a time, holds a window of at least windowChunk bytes, and starts no goroutine.
+// A walk opens one file at a time, and holds two chunks of it, more if a group is larger.
 type walk struct {
 	fs       vfs.FS
 	segments []*segmentFile
@@ -27,6 +27,7 @@ type walk struct {
 	emit     func(Record) error                           // may be nil
 	onGroup  func(*segmentFile, int64, groupHeader) error // may be nil; each group that is read, before its records
 	res      *Replayed
+	direct   bool // read past the page cache: the journal was written past it, too
 
 	win    window
 	open   *segmentFile // the one win reads
@@ -66,12 +67,8 @@ func newWalk(fs vfs.FS, d *directory, from uint64, r *Replayed) *walk {
 }
 
 func (w *walk) close() error {
-	if w.win.f == nil {
-		return nil
-	}
-	err := w.win.f.Close()
-	w.win.f, w.open = nil, nil
-	return err
+	w.open = nil
+	return w.win.close()
 }
 
 // use points the window at segment i.
@@ -83,7 +80,7 @@ func (w *walk) use(i int) (*segmentFile, error) {
 	if err := w.close(); err != nil {
 		return nil, err
 	}
-	f, err := w.fs.Open(s.name, vfs.Mode{})
+	f, err := w.openFile(s)
 	if err != nil {
 		return nil, fmt.Errorf("open journal segment: %w", err)
 	}
@@ -92,6 +89,17 @@ func (w *walk) use(i int) (*segmentFile, error) {
 	}
 	w.open = s
 	return s, nil
+}
+
+// openFile opens a segment for reading, past the page cache if that is asked for and possible.
+func (w *walk) openFile(s *segmentFile) (vfs.File, error) {
+	if w.direct && s.size%vfs.Align == 0 {
+		f, err := w.fs.Open(s.name, vfs.Mode{Direct: true})
+		if !errors.Is(err, vfs.ErrNoDirectIO) {
+			return f, err
+		}
+	}
+	return w.fs.Open(s.name, vfs.Mode{})
 }
 
 // groupAt reads a whole group header at p.

@@ -53,9 +53,10 @@ var layers = map[string]int{
 	"internal/arch":                  0,
 	"facade/pulsarwire":              0,
 	// Tests that drive binaries or several parts from outside; nothing imports them.
-	"bench":      10,
-	"test/e2e":   10,
-	"test/crash": 10,
+	"bench":            10,
+	"test/e2e":         10,
+	"test/crash":       10,
+	"test/integration": 10,
 }
 
 // sameLayer lists imports inside a layer that are meant.

@@ -211,7 +211,7 @@ func (s *schedule) finish(t *testing.T, seed int) {
 // concurrent recoveries, after every step: acknowledged entries are held by an ack quorum of the stored write set.
 func TestC39RandomSchedules(t *testing.T) {
 	n := 1500
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		n = 150
 	}
 	type setting struct {

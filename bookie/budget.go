@@ -131,5 +131,8 @@ func (b *budget) dropLocked(w *budgetWaiter, l lane) {
 	b.grantLocked() // whoever stood behind may fit
 }
 
+// nearlyFull reports whether only the reserved part is left.
+func (b *budget) nearlyFull() bool { return b.used.Load() >= b.limit[laneOrdinary] }
+
 // pressed reports whether somebody waits for room.
 func (b *budget) pressed() bool { return b.nWaiting.Load() > 0 }

@@ -37,7 +37,6 @@ type conn struct {
 	closeOnce sync.Once
 
 	reads atomic.Int32 // reads handed to workers and not answered
-	size  atomic.Int64 // of recent answers to reads, an estimate for the budget
 
 	mu       sync.Mutex // guards what follows
 	cond     sync.Cond  // on mu: out drained, a read answered, or shut
@@ -48,11 +47,12 @@ type conn struct {
 	free     []uint32
 	owed     int // slots in use
 	polls    pollList
-	unsent   int64 // bytes in out and send
-	counted  int64 // of them in the budget
-	now      int64 // time of the group being acknowledged, 0 between groups
-	released int64 // budget to give back at the end of the group
-	acked    int64 // adds answered in the group
+	parked   deque[*readTask] // reads that wait until the peer has taken earlier answers
+	unsent   int64            // bytes in out and send
+	counted  int64            // of them in the budget
+	now      int64            // time of the group being acknowledged, 0 between groups
+	released int64            // budget to give back at the end of the group
+	acked    int64            // adds answered in the group
 
 	send *[]byte // owned by the sender
 	sent int     // bytes of send that the socket took
@@ -74,7 +74,6 @@ type slot struct {
 func newConn(s *server, nc net.Conn) (*conn, error) {
 	c := &conn{srv: s, nc: nc, closing: make(chan struct{}), inWant: bufSmall}
 	c.cond.L = &c.mu
-	c.size.Store(bufSmall)
 	if err := c.sock.init(nc); err != nil {
 		return nil, err
 	}
@@ -308,6 +307,7 @@ func (c *conn) shut() {
 		c.mu.Lock()
 		c.isShut = true
 		polls := c.polls.takeAll()
+		c.unparkLocked()
 		if !c.sending {
 			c.discardLocked()
 		}

@@ -107,6 +107,7 @@ func (c *conn) reply(r *wire.Response) {
 	c.mu.Lock()
 	if !c.isShut {
 		c.appendLocked(r)
+		c.countIfSlowLocked()
 	}
 	c.mu.Unlock()
 }
@@ -118,9 +119,40 @@ func (c *conn) replyFrames(frames []byte) {
 		c.out = appendBuf(c.out, len(frames))
 		*c.out = append(*c.out, frames...)
 		c.unsent += int64(len(frames))
+		c.countIfSlowLocked()
 	}
 	c.mu.Unlock()
 }
+
+// park keeps a read back while the peer has not taken earlier answers: for one connection at most connOutHigh bytes are
+// read ahead of it, and nothing at all while the budget is nearly used up. Whoever sends the rest brings the read back.
+func (c *conn) park(t *readTask) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isShut || c.unsent <= connOutHigh && (c.unsent == 0 || !c.srv.budget.nearlyFull()) {
+		return false
+	}
+	c.parked.push(t)
+	return true
+}
+
+// unparkLocked brings parked reads back, as many as will not be parked again at once.
+func (c *conn) unparkLocked() {
+	if c.parked.len() == 0 || !c.isShut && c.unsent > 0 && (c.unsent > connOutHigh/2 || c.srv.budget.nearlyFull()) {
+		return
+	}
+	for n := 0; n < unparkMax || c.isShut; n++ {
+		t, ok := c.parked.pop()
+		if !ok {
+			return
+		}
+		c.srv.reads.submit(t, laneOrdinary)
+	}
+}
+
+// unparkMax is how many reads come back at a time. Each brings back the next when it is answered, so it is enough to
+// keep the workers busy.
+const unparkMax = 16
 
 // flush sends what is there, if nobody else is sending. It never blocks: a writer goroutine takes over what the socket
 // does not.
@@ -170,6 +202,7 @@ func (c *conn) doneSendingLocked() {
 	}
 	c.send = nil
 	c.uncountLocked()
+	c.unparkLocked()
 	c.cond.Broadcast()
 }
 
@@ -178,6 +211,13 @@ func (c *conn) countLocked() {
 	if d := c.unsent - c.counted; d > 0 {
 		c.srv.budget.add(d)
 		c.counted += d
+	}
+}
+
+// countIfSlowLocked counts an answer that was encoded while earlier ones wait for the peer.
+func (c *conn) countIfSlowLocked() {
+	if c.sending {
+		c.countLocked()
 	}
 }
 
@@ -243,6 +283,7 @@ func (c *conn) writeAll(p []byte) error {
 			c.mu.Lock()
 			c.unsent -= int64(n)
 			c.uncountLocked()
+			c.unparkLocked()
 			c.cond.Broadcast()
 			c.mu.Unlock()
 		}

@@ -20,7 +20,8 @@
 //   - Whatever may have been lost is in limbo, fenced and durable before the first answer: unknown, never "no such entry".
 //   - Code that acknowledges never waits for a peer, and code that holds a ledger's lock waits for nothing.
 //   - Bytes of requests and answers in memory stay within the in-flight budget, give or take one entry per read worker
-//     and 4 KiB per busy connection. Its last tenth serves fencing, recovery and reads only.
+//     and 4 KiB per busy connection. Its last tenth serves fencing, recovery and reads only. For a peer that does not take
+//     its answers at most 1 MiB is read ahead, and nothing while the budget is nearly used up.
 //
 // Start: take the port (connections are closed at once), lock and check the directories against metadata, open journals
 // and storage, replay, sync what was replayed, put losses into limbo, serve, watch disks and collect garbage, register.

@@ -92,7 +92,7 @@ func (s *summary) turn(at int64) {
 func summaryIndex(nanos int64) int {
 	us := uint64(max(nanos/1000, 1)) //nolint:gosec // not negative
 	p := bits.Len64(us) - 1
-	sub := 0
+	var sub int
 	if p >= 3 {
 		sub = int(us>>(p-3)) & (summarySub - 1) //nolint:gosec // three bits
 	} else {

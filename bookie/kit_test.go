@@ -181,11 +181,10 @@ func (b *testBookie) restart(cfg bookieConfig) *testBookie {
 
 // client speaks the protocol without interpreting it.
 type client struct {
-	t    testing.TB
-	c    net.Conn
-	r    *bufio.Reader
-	txn  uint64
-	last wire.Response
+	t   testing.TB
+	c   net.Conn
+	r   *bufio.Reader
+	txn uint64
 }
 
 func (b *testBookie) dial() *client {

@@ -103,11 +103,59 @@ func TestSlowClient(t *testing.T) {
 		require.Equal(t, wire.OK, c.read(wire.V2, 1, 1).Code, "others are served")
 		time.Sleep(10 * time.Millisecond)
 	}
-	require.LessOrEqual(t, most, b.o.InFlightBytes+int64(b.o.ReadWorkers)*(1<<20))
+	require.LessOrEqual(t, most, connOutHigh+int64(b.o.ReadWorkers+1)*(210<<10)+500*readOverhead+bufLarge)
 	require.Eventually(t, func() bool { return b.srv.m.slowClosed.Load() == 1 }, 10*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return b.srv.budget.used.Load() <= 2*bufSmall+1<<20 }, 10*time.Second, 10*time.Millisecond)
 	require.Contains(t, b.logs.String(), "does not read its answers")
 	require.Equal(t, wire.OK, c.read(wire.V2, 1, 1).Code)
+}
+
+// Many stuck peers together stay within the budget, and those that read are served.
+func TestManySlowClients(t *testing.T) {
+	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.InFlightBytes = 4 << 20; o.SlowClientTimeout = 3 * time.Second }})
+	c := b.dial()
+	for e := range int64(10) {
+		c.add(1, e, string(make([]byte, 100<<10)))
+	}
+	req := encode(t, wire.Request{Op: wire.OpRead, Ledger: 1, Entry: 3})
+	for range 30 {
+		slow := b.dial()
+		require.NoError(t, slow.c.(*net.TCPConn).SetReadBuffer(4<<10))
+		for range 60 { // 6 MB of answers each
+			slow.write(req)
+		}
+	}
+	limit := b.o.InFlightBytes + 30*(110<<10) + int64(b.o.ReadWorkers)*(110<<10) // one answer each, when the budget is full
+	most := int64(0)
+	for start := time.Now(); time.Since(start) < 2*time.Second; {
+		most = max(most, b.srv.budget.used.Load())
+		require.Equal(t, wire.OK, c.read(wire.V2, 1, 1).Code)
+		c.add(2, most, "adds are taken again as soon as somebody is cut")
+	}
+	require.LessOrEqual(t, most, limit)
+	require.Eventually(t, func() bool { return b.srv.m.slowClosed.Load() == 30 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.budget.used.Load() <= bufLarge }, 10*time.Second, 10*time.Millisecond)
+}
+
+// A peer that reads slowly, but reads, gets everything.
+func TestSlowReaderGetsEverything(t *testing.T) {
+	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.InFlightBytes = 1 << 20 }})
+	b.dial().add(1, 0, string(make([]byte, 50<<10)))
+	c := b.dial()
+	const n = 400
+	req := encode(t, wire.Request{Op: wire.OpRead, Ledger: 1})
+	go func() {
+		for range n {
+			_, _ = c.c.Write(req)
+		}
+	}()
+	for i := range n {
+		require.Equal(t, wire.OK, c.recv(wire.V2).Code)
+		if i%20 == 0 {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	require.Eventually(t, func() bool { return b.srv.budget.used.Load() == 0 }, 5*time.Second, time.Millisecond)
 }
 
 // TestReservedLane (decision 18): with the budget full of adds that the disk does not take, fences and reads get through.

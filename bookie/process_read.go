@@ -37,10 +37,13 @@ func (s *server) read(c *conn, b *batch, r *wire.Request) {
 	s.reads.submit(t, l)
 }
 
-// newRead makes a task of r and takes room for its answer: about as much as recent ones of this connection needed. nil
-// means that the connection has ended.
+// readOverhead is what a read that has not been answered costs: its task and its place in a queue.
+const readOverhead = 512
+
+// newRead makes a task of r. The room for its answer is taken when its size is known: see conn.park. nil means that the
+// connection has ended.
 func (s *server) newRead(c *conn, b *batch, r *wire.Request) *readTask {
-	taken := s.acquire(c, b, c.size.Load()+addOverhead, laneReserved)
+	taken := s.acquire(c, b, readOverhead, laneReserved)
 	if taken == 0 {
 		return nil
 	}
@@ -71,6 +74,15 @@ func (c *conn) readDone() {
 // run answers the request.
 func (t *readTask) run(w *worker) {
 	c, s := t.c, t.c.srv
+	select {
+	case <-c.closing: // nobody waits for the answer
+		t.drop()
+		return
+	default:
+	}
+	if c.park(t) {
+		return
+	}
 	t.req.Answer(&w.resp, wire.OK)
 	if t.fenceErr != nil {
 		w.resp.Code = wire.IO
@@ -99,16 +111,6 @@ func (t *readTask) dispatch(w *worker) {
 	}
 }
 
-// noteSize remembers how large the answers to this connection's reads are.
-func (c *conn) noteSize(n int) {
-	old := c.size.Load()
-	if v := int64(n); v > old {
-		c.size.Store(v)
-	} else if v < old/2 {
-		c.size.Store(old - old/8)
-	}
-}
-
 // readEntry answers a plain or fencing read.
 func (s *server) readEntry(t *readTask, w *worker) {
 	l, err := s.st.Ledger(t.req.Ledger, false)
@@ -124,7 +126,6 @@ func (s *server) readEntry(t *readTask, w *worker) {
 		w.resp.Code = s.readCode(l, err)
 	} else {
 		w.resp.Body = body
-		t.c.noteSize(len(body))
 		s.m.readBytes.Add(uint64(len(body)))
 	}
 	if t.req.Proto == wire.V3 && w.resp.Code == wire.OK && !t.fenced {
@@ -178,7 +179,6 @@ func (s *server) readBatch(t *readTask, w *worker) {
 		return
 	}
 	w.out = wire.CloseFrame(w.out, 0)
-	t.c.noteSize(len(w.out))
 	s.m.readBytes.Add(uint64(len(w.out)))
 	t.c.replyFrames(w.out)
 }

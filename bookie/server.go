@@ -36,6 +36,7 @@ type server struct {
 	slow           rateLimit
 
 	stopping atomic.Bool
+	stopped  chan struct{}  // closed when stopping is set
 	accepts  sync.WaitGroup // accept loops
 	readers  sync.WaitGroup // a goroutine per connection
 	writers  sync.WaitGroup // writer goroutines of slow connections
@@ -62,7 +63,7 @@ func now() int64 { return int64(time.Since(epoch)) }
 func newServer(o *Options, st *storage.Storage, journals []*journal.Journal, state *state, m *metrics, check checkOpen, lossEpoch uint64) *server {
 	s := &server{
 		o: o, log: o.Logger, st: st, journals: journals, state: state, m: m, lossEpoch: lossEpoch,
-		budget: newBudget(o.InFlightBytes), fences: newPendingFences(), conns: map[*conn]struct{}{},
+		budget: newBudget(o.InFlightBytes), fences: newPendingFences(), conns: map[*conn]struct{}{}, stopped: make(chan struct{}),
 	}
 	s.batches.New = func() any { return new(batch) }
 	s.reads = newReadPool(s, o.ReadWorkers)
@@ -98,7 +99,11 @@ func (s *server) acceptLoop(ln net.Listener) {
 		// Usually out of file descriptors: some connection has to end first.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		s.log.Warn("accept failed, trying again; is the limit of open files too low?", "err", err, "pause", pause)
-		time.Sleep(pause)
+		select {
+		case <-time.After(pause):
+		case <-s.stopped:
+			return
+		}
 	}
 }
 
@@ -139,7 +144,7 @@ func (s *server) ended(c *conn, err error) {
 		return
 	}
 	var format *wire.FormatError
-	var long *wire.FrameTooLong
+	var long *wire.FrameTooLongError
 	if !errors.As(err, &format) && !errors.As(err, &long) {
 		s.log.Debug("connection closed", "peer", c.nc.RemoteAddr(), "err", err)
 		return
@@ -164,6 +169,7 @@ func (s *server) journalFailed(err error) { s.state.journalFailed(err) }
 // answers: it is closed when the time for a graceful stop is over.
 func (s *server) stop(cut <-chan struct{}) {
 	s.stopping.Store(true)
+	close(s.stopped)
 	s.mu.Lock()
 	for _, ln := range s.lns {
 		_ = ln.Close()

@@ -10,16 +10,16 @@ import (
 // ErrShort is returned by Frame and FrameSize when the buffer does not hold the whole frame yet.
 var ErrShort = errors.New("frame is not complete yet")
 
-// FrameTooLong is returned for a frame beyond the limit. The connection can not go on: where the next frame begins is
+// FrameTooLongError is returned for a frame beyond the limit. The connection can not go on: where the next frame begins is
 // unknown. It carries the first bytes of the frame, since most such frames are no frames at all (see Guess).
-type FrameTooLong struct {
+type FrameTooLongError struct {
 	Size  int64 // whole frame, length field included
 	Limit int
 	Head  []byte // at most 16 bytes, a copy
 }
 
 // Error implements error.
-func (e *FrameTooLong) Error() string {
+func (e *FrameTooLongError) Error() string {
 	s := fmt.Sprintf("frame of %d bytes is over the limit of %d", e.Size, e.Limit)
 	if g := Guess(e.Head); g != "" {
 		s += "; this looks like " + g
@@ -46,13 +46,13 @@ func FrameSize(buf []byte, limit int) (int, error) {
 	// Compared in 64 bits: the length is unsigned, and FFFFFFFF is too long, not negative.
 	size := int64(binary.BigEndian.Uint32(buf)) + LengthSize
 	if size > int64(limit) {
-		return 0, &FrameTooLong{Size: size, Limit: limit, Head: bytes.Clone(buf[:min(len(buf), 16)])}
+		return 0, &FrameTooLongError{Size: size, Limit: limit, Head: bytes.Clone(buf[:min(len(buf), 16)])}
 	}
 	return int(size), nil
 }
 
 // Frame splits the first frame off buf: packet is its content without the length, rest what follows it. It fails with
-// ErrShort if buf does not hold the whole frame, and with *FrameTooLong if the frame, length included, is over limit.
+// ErrShort if buf does not hold the whole frame, and with *FrameTooLongError if the frame, length included, is over limit.
 func Frame(buf []byte, limit int) (packet, rest []byte, err error) {
 	size, err := FrameSize(buf, limit)
 	if err != nil {

@@ -100,10 +100,10 @@ func AppendRequest(dst []byte, r *Request) ([]byte, error) {
 	start := len(dst)
 	dst = openFrame(dst)
 	var err error
-	switch {
-	case r.Proto == V3:
+	switch r.Proto {
+	case V3:
 		dst = appendRequestV3(dst, r)
-	case r.Proto == V2:
+	case V2:
 		dst, err = appendRequestV2(dst, r)
 	default:
 		err = fmt.Errorf("wire: no protocol %d", r.Proto)

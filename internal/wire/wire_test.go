@@ -226,7 +226,7 @@ func TestFrameLimits(t *testing.T) {
 	require.ErrorIs(t, err, ErrShort)
 	_, _, err = Frame(ok[:3], limit)
 	require.ErrorIs(t, err, ErrShort)
-	var long *FrameTooLong
+	var long *FrameTooLongError
 	_, _, err = Frame([]byte{0, 0, 0, 61}, limit)
 	require.ErrorAs(t, err, &long)
 	require.Equal(t, int64(65), long.Size)

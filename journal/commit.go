@@ -219,6 +219,7 @@ func (j *Journal) completeLocked(g *group) {
 
 // advanceLocked notes that every group up to g has been written.
 func (j *Journal) advanceLocked(g *group) {
+	invariant.Check(g.seq > j.written && g.s < g.seq, "group %d complete after %d, S %d", g.seq, j.written, g.s)
 	j.written = g.seq
 	if g.records > 0 {
 		j.lastRecord = g.seq

@@ -21,20 +21,25 @@ type Journal struct {
 	budget budget
 	m      *journalMetrics
 
+	// life is held by Replay, Start, Trim and Close from beginning to end, so that they do not overlap. Until started is
+	// set it guards everything that mu guards afterwards, but for what Stats and Mark look at. It is taken before mu.
+	life sync.Mutex
+
 	// Set by Start, constant afterwards.
 	io method
+
+	// What the last Replay found. Guarded by life.
+	found   *directory // nil makes Start read again
+	from    Position
+	lastSeq uint64 // last group on disk before Start
 
 	mu      sync.Mutex // guards everything down to the goroutines' part
 	started bool
 	closing bool // no more appends; what is there goes out without waiting for company
 	stop    bool // the goroutines end
 	err     error
-
-	// What Open or the last Replay found; nil makes Start read again.
-	found   *directory
-	from    Position
-	end     Position
-	lastSeq uint64 // last group on disk before Start
+	onDisk  int      // segments, until started
+	end     Position // of what was replayed, until started
 
 	maxID      uint64     // highest segment id ever used
 	newest     uint64     // id of the segment drawn last
@@ -103,7 +108,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Journal{fs: fs, dir: dir, o: o, epoch: time.Now(), maxID: d.maxID}
+	j := &Journal{fs: fs, dir: dir, o: o, epoch: time.Now(), maxID: d.maxID, onDisk: len(d.segments)}
 	j.budget.limit = int64(o.QueueBytes)
 	j.budget.fail(ErrNotStarted)
 	j.pool.size = groupBufferBytes(o.MaxGroupBytes)
@@ -122,15 +127,19 @@ func (j *Journal) current() string { return filepath.Join(j.dir, currentDir) }
 // repeated. The payload of a record is valid until fn returns. An error of fn ends it and is returned. What can not be
 // read is in the result, not in the error: the error says that the directory can not be read at all.
 func (j *Journal) Replay(from Position, fn func(Record) error) (Replayed, error) {
+	j.life.Lock()
+	defer j.life.Unlock()
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.started || j.closing {
+	late := j.started || j.closing
+	j.mu.Unlock()
+	if late {
 		return Replayed{}, errors.New("replay comes before the journal is started")
 	}
-	return j.replayLocked(from, fn)
+	return j.replay(from, fn)
 }
 
-func (j *Journal) replayLocked(from Position, fn func(Record) error) (Replayed, error) {
+// replay reads the directory anew. life is held.
+func (j *Journal) replay(from Position, fn func(Record) error) (Replayed, error) {
 	var r Replayed
 	j.found = nil
 	d, err := readDirectory(j.fs, j.dir)
@@ -142,24 +151,35 @@ func (j *Journal) replayLocked(from Position, fn func(Record) error) (Replayed, 
 	if err := w.run(); err != nil {
 		return r, err
 	}
-	j.found, j.from, j.end, j.lastSeq = d, from, r.End, w.last
+	j.found, j.from, j.lastSeq = d, from, w.last
 	j.maxID = max(j.maxID, d.maxID)
-	j.adoptLocked(d, w)
+	j.adopt(d, w)
+	j.report(&r)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.end, j.onDisk = r.End, len(d.segments)
 	if r.Cut != nil {
 		j.st.Cuts++
-		j.o.Logger.Warn("journal: torn tail cut", "journal", j.dir, "segment", fmt.Sprintf("%016x", r.Cut.Segment),
-			"offset", r.Cut.Offset, "position", uint64(r.Cut.Position), "groups_behind", r.Cut.Groups, "reason", r.Cut.Reason)
 	}
+	j.st.Damaged += uint64(len(r.Damage))
+	j.st.Repaired += uint64(r.Repaired)
+	return r, nil
+}
+
+// report logs what a replay found wrong.
+func (j *Journal) report(r *Replayed) {
+	if c := r.Cut; c != nil {
+		j.o.Logger.Warn("journal: torn tail cut", "journal", j.dir, "segment", fmt.Sprintf("%016x", c.Segment),
+			"offset", c.Offset, "position", uint64(c.Position), "groups_behind", c.Groups, "reason", c.Reason)
+	}
+	const lines = 10
 	for i, d := range r.Damage {
-		if i == 10 {
+		if i == lines {
 			j.o.Logger.Error("journal: more damage, not logged", "journal", j.dir, "places", len(r.Damage)-i)
 			break
 		}
 		j.o.Logger.Error("journal: damage", "journal", j.dir, "position", uint64(d.Position), "error", d.Err)
 	}
-	j.st.Damaged += uint64(len(r.Damage))
-	j.st.Repaired += uint64(r.Repaired)
-	return r, nil
 }
 
 // Reserve takes room for n body bytes, waiting at most timeout for it (ErrBusy). Append consumes len(body) of it. It
@@ -308,6 +328,8 @@ func (j *Journal) poisonLocked(op string, cause error) {
 
 // Close writes what was appended, makes it durable, and joins the journal's goroutines. A second call does nothing.
 func (j *Journal) Close() error {
+	j.life.Lock()
+	defer j.life.Unlock()
 	j.mu.Lock()
 	if j.closing {
 		j.mu.Unlock()

@@ -387,6 +387,28 @@ func TestReplayCallbackError(t *testing.T) {
 	require.NoError(t, j.Close())
 }
 
+// TestFiguresDuringReplay: a replay may take a minute; metrics and marks do not wait for it.
+func TestFiguresDuringReplay(t *testing.T) {
+	mem, h := filled(t, crashOptions(IODSync), 10)
+	j := mustOpen(t, mem, "/j", crashOptions(IODSync))
+	require.Positive(t, j.Stats().Segments)
+	calls := 0
+	r, err := j.Replay(0, func(Record) error {
+		calls++
+		j.WritePrometheus(&strings.Builder{})
+		require.Zero(t, j.Stats().Groups)
+		require.Zero(t, j.Mark())
+		require.NoError(t, j.Err())
+		_, err := j.Append(1, 0, nil, nil, Token{})
+		require.ErrorIs(t, err, ErrNotStarted)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, h.next, calls)
+	require.Equal(t, r.End, j.Mark())
+	require.NoError(t, j.Close())
+}
+
 func TestOptions(t *testing.T) {
 	var o Options
 	o.EnsureDefaults()

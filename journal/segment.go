@@ -96,6 +96,7 @@ func (j *Journal) sealLocked(g *group) {
 	s := g.seg
 	g.off = s.off
 	s.off += int64(extent(g.used))
+	invariant.Check(s.off <= s.size && s.first <= g.seq, "group %d at %d of segment %016x, which begins with %d and has %d bytes", g.seq, g.off, s.id, s.first, s.size)
 	s.writes++
 	j.nextSeq++
 	if !s.asked && s.nearlyFull() {

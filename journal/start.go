@@ -8,8 +8,8 @@ import (
 	"github.com/binderylog/bindery/internal/vfs"
 )
 
-// adoptLocked takes over what a walk found, so that it can be trimmed.
-func (j *Journal) adoptLocked(d *directory, w *walk) {
+// adopt takes over what a walk found, so that it can be trimmed. life is held, here and in what follows down to Trim.
+func (j *Journal) adopt(d *directory, w *walk) {
 	j.live, j.spares = j.live[:0], d.spares
 	for _, f := range d.segments {
 		s := &segment{id: f.id, salt: f.header.salt, seal: f.seal, size: f.size, name: f.name, old: true}
@@ -22,16 +22,13 @@ func (j *Journal) adoptLocked(d *directory, w *walk) {
 		j.live = append(j.live, s)
 	}
 	if c := w.res.Cut; c != nil {
-		j.keepFromLocked(c.Segment)
+		j.keepFrom(c.Segment)
 	}
 	for _, x := range w.res.Damage {
-		j.keepFromLocked(x.Segment)
+		j.keepFrom(x.Segment)
 	}
 	// No group of a segment is above the first one of any segment behind it.
-	bound := uint64(j.end) - 1
-	if j.end == 0 {
-		bound = 0
-	}
+	bound := max(uint64(w.res.End), 1) - 1
 	for i := len(j.live) - 1; i >= 0; i-- {
 		s := j.live[i]
 		s.last = bound
@@ -41,8 +38,8 @@ func (j *Journal) adoptLocked(d *directory, w *walk) {
 	}
 }
 
-// keepFromLocked marks the segment id as one that holds something.
-func (j *Journal) keepFromLocked(id uint64) {
+// keepFrom marks the segment id as one that holds something.
+func (j *Journal) keepFrom(id uint64) {
 	for _, s := range j.live {
 		if s.id == id {
 			s.empty = false
@@ -54,46 +51,56 @@ func (j *Journal) keepFromLocked(id uint64) {
 // allowed. Without a Replay it reads the directory itself. After an error nothing runs and Start may be called again; if
 // the error is ENOSPC, Trim helps.
 func (j *Journal) Start() error {
+	j.life.Lock()
+	defer j.life.Unlock()
 	j.mu.Lock()
-	defer j.mu.Unlock()
+	started, closing := j.started, j.closing
+	j.mu.Unlock()
 	switch {
-	case j.closing:
+	case closing:
 		return ErrClosed
-	case j.started:
+	case started:
 		return errors.New("the journal is started already")
 	}
 	if j.found == nil {
-		if _, err := j.replayLocked(j.from, nil); err != nil {
+		if _, err := j.replay(j.from, nil); err != nil {
 			return err
 		}
 	}
-	if err := j.startLocked(); err != nil {
+	seg, err := j.begin()
+	if err != nil {
 		j.found = nil // files may have been renamed: read again
 		return err
 	}
+	j.run(seg)
 	return nil
 }
 
-func (j *Journal) startLocked() error {
+// begin does what comes before the first append: nothing may be acknowledged before it.
+func (j *Journal) begin() (*segment, error) {
 	if err := vfs.MkdirAllSync(j.fs, j.current()); err != nil {
-		return fmt.Errorf("start journal %s: %w", j.dir, err)
+		return nil, fmt.Errorf("start journal %s: %w", j.dir, err)
 	}
-	if err := j.syncReplayedLocked(); err != nil {
-		return err
+	if err := j.syncReplayed(); err != nil {
+		return nil, err
 	}
-	if err := j.dropEmptyLocked(); err != nil {
-		return err
+	if err := j.dropEmpty(); err != nil {
+		return nil, err
 	}
-	seg, err := j.freshLocked()
-	if err != nil {
-		return err
-	}
+	return j.fresh()
+}
+
+// run lets the journal take records into seg.
+func (j *Journal) run(seg *segment) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	j.cur, j.planned, j.unprepared = seg, nil, nil
 	j.nextSeq = seg.first
-	j.written, j.durable = j.lastSeq, j.lastSeq
 	// The header of the fresh segment says that everything up to lastSeq was durable.
-	j.lastRecord, j.covered = 0, 0
-	j.lastStart, j.syncTime = 0, 0
+	j.written, j.durable = j.lastSeq, j.lastSeq
+	if !seg.zeroed {
+		j.st.SegmentsUnprepared++
+	}
 	j.stopped = make(chan struct{})
 	j.keeperWake = make(chan struct{}, 1)
 	j.prepWake = make(chan struct{}, 1)
@@ -108,13 +115,11 @@ func (j *Journal) startLocked() error {
 	if j.o.Relaxed {
 		j.spawn("syncer", j.sync)
 	}
-	j.kickPreparer()
-	return nil
 }
 
-// syncReplayedLocked makes sure that what was read from the page cache or a disk's cache is on the disk before anybody
+// syncReplayed makes sure that what was read from the page cache or a disk's cache is on the disk before anybody
 // is told of it: the process that wrote it may not have lived to sync it.
-func (j *Journal) syncReplayedLocked() error {
+func (j *Journal) syncReplayed() error {
 	for _, s := range j.live {
 		f, err := j.fs.Open(s.name, vfs.Mode{Write: true})
 		if err != nil {
@@ -130,9 +135,9 @@ func (j *Journal) syncReplayedLocked() error {
 	return nil
 }
 
-// dropEmptyLocked recycles segments that never got a group: prepared ahead, or begun by a run that wrote nothing. The
+// dropEmpty recycles segments that never got a group: prepared ahead, or begun by a run that wrote nothing. The
 // fresh segment's header will say all that theirs do.
-func (j *Journal) dropEmptyLocked() error {
+func (j *Journal) dropEmpty() error {
 	kept := j.live[:0]
 	var drop []*segment
 	for _, s := range j.live {
@@ -155,8 +160,8 @@ func (j *Journal) dropEmptyLocked() error {
 	return nil
 }
 
-// freshLocked makes the segment that this run begins with. It prefers a spare, so that a full disk does not matter.
-func (j *Journal) freshLocked() (*segment, error) {
+// fresh makes the segment that this run begins with. It prefers a spare, so that a full disk does not matter.
+func (j *Journal) fresh() (*segment, error) {
 	j.maxID = max(j.maxID, uint64(j.from)>>runShift, j.lastSeq>>runShift)
 	j.newest = 0
 	if len(j.live) > 0 {
@@ -164,7 +169,7 @@ func (j *Journal) freshLocked() (*segment, error) {
 	}
 	s := j.newSegmentLocked()
 	s.first = max(s.id<<runShift, uint64(j.from), j.lastSeq+1)
-	if err := j.dropWrongSizesLocked(); err != nil {
+	if err := j.dropWrongSizes(); err != nil {
 		return nil, err
 	}
 	file := j.pickSpareLocked(0)
@@ -194,14 +199,11 @@ func (j *Journal) freshLocked() (*segment, error) {
 		return nil, fmt.Errorf("start journal %s: %w", j.dir, err)
 	}
 	s.file, s.zeroed, s.ready = f, file.zeroed, true
-	if !s.zeroed {
-		j.st.SegmentsUnprepared++
-	}
 	return s, nil
 }
 
-// dropWrongSizesLocked removes spares of another segment size.
-func (j *Journal) dropWrongSizesLocked() error {
+// dropWrongSizes removes spares of another segment size.
+func (j *Journal) dropWrongSizes() error {
 	kept := j.spares[:0]
 	for _, f := range j.spares {
 		info, err := j.fs.Stat(f.name)
@@ -220,18 +222,13 @@ func (j *Journal) dropWrongSizesLocked() error {
 // Trim recycles the segments that hold only groups before p. It persists nothing itself: p must come from a mark that is
 // durable. Before Start it works at once; afterwards the files are renamed in the background.
 func (j *Journal) Trim(p Position) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.err != nil {
-		return j.err
+	if done, err := j.trimStarted(p); done {
+		return err
 	}
-	if j.closing {
-		return ErrClosed
-	}
-	j.trimTo = max(j.trimTo, uint64(p))
-	if j.started {
-		j.kickPreparer()
-		return nil
+	j.life.Lock()
+	defer j.life.Unlock()
+	if done, err := j.trimStarted(p); done { // started meanwhile
+		return err
 	}
 	for s := j.trimmableLocked(); s != nil; s = j.trimmableLocked() {
 		j.found = nil // Start reads again
@@ -245,4 +242,21 @@ func (j *Journal) Trim(p Position) error {
 		}
 	}
 	return nil
+}
+
+// trimStarted notes how far may be trimmed. done says that the rest is the preparer's, or that there is none.
+func (j *Journal) trimStarted(p Position) (done bool, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.err != nil:
+		return true, j.err
+	case j.closing:
+		return true, ErrClosed
+	}
+	j.trimTo = max(j.trimTo, uint64(p))
+	if j.started {
+		j.kickPreparer()
+	}
+	return j.started, nil
 }

@@ -33,11 +33,14 @@ type Stats struct {
 func (j *Journal) Stats() Stats {
 	j.mu.Lock()
 	s := j.st
-	s.InFlight = j.inflight
-	s.Segments = len(j.live) + len(j.planned)
-	if j.cur != nil {
-		s.Segments++
+	if !j.started {
+		s.Segments = j.onDisk
+		s.Next = j.end
+		j.mu.Unlock()
+		return s
 	}
+	s.InFlight = j.inflight
+	s.Segments = len(j.live) + 1 + len(j.planned)
 	s.Spares = len(j.spares)
 	for _, f := range j.spares {
 		s.SparesZeroed += int(bit(f.zeroed))

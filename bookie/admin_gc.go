@@ -99,3 +99,46 @@ func (v gcView) change(do func(c *gc.Collector, minor, major bool), major, minor
 	do(c, minor, major)
 	return nil
 }
+
+// gcSummary is gc.Status with stable names.
+type gcSummary struct {
+	Running         bool      `json:"running"`
+	Step            string    `json:"step,omitempty"`
+	LastStart       time.Time `json:"last_start"`
+	LastEnd         time.Time `json:"last_end"`
+	LastSuccess     time.Time `json:"last_success"`
+	LastError       string    `json:"last_error,omitempty"`
+	Passes          uint64    `json:"passes"`
+	FailedPasses    uint64    `json:"failed_passes"`
+	LedgersSeen     int       `json:"ledgers_seen"`
+	LedgersDeleted  uint64    `json:"ledgers_deleted"`
+	LogsRemoved     uint64    `json:"logs_removed"`
+	LogsCompacted   uint64    `json:"logs_compacted"`
+	BytesCopied     uint64    `json:"copied_bytes"`
+	BytesFreed      uint64    `json:"freed_bytes"`
+	DamagedLogs     int       `json:"damaged_logs"`
+	PendingRemovals int       `json:"pending_removals"`
+}
+
+// Summary implements admin.GCView.
+func (v gcView) Summary() any {
+	c := v.collector()
+	if c == nil {
+		return nil
+	}
+	s := c.Status()
+	return gcSummary{
+		Running: s.Running, Step: s.Step, LastStart: s.LastStart, LastEnd: s.LastEnd, LastSuccess: s.LastSuccess, LastError: s.LastError,
+		Passes: s.Passes, FailedPasses: s.FailedRuns, LedgersSeen: s.LedgersSeen, LedgersDeleted: s.LedgersDeleted,
+		LogsRemoved: s.LogsRemoved, LogsCompacted: s.LogsCompacted, BytesCopied: s.BytesCopied, BytesFreed: s.BytesFreed,
+		DamagedLogs: s.DamagedLogs, PendingRemovals: s.PendingRemovals,
+	}
+}
+
+// AcceptRollback implements admin.GCView.
+func (v gcView) AcceptRollback(ctx context.Context) error {
+	if v.collector() == nil {
+		return ErrStopped
+	}
+	return v.b.identity.AcceptRollback(ctx)
+}

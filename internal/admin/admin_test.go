@@ -58,11 +58,13 @@ func (f *fake) Files(kind string) ([]string, error) {
 	}
 	return nil, errors.New("file_type is journal, entrylog or index")
 }
-func (f *fake) Marks() []Mark           { return []Mark{{Journal: 0, Segment: 26, Offset: 4096}} }
-func (f *fake) Journals() any           { return []map[string]int{{"segments": 2}} }
-func (f *fake) Details() []GCDetail     { return []GCDetail{{MajorCompactions: 3, ReclaimableBytes: 7}} }
-func (f *fake) InForce() bool           { return len(f.triggered) > 0 }
-func (f *fake) Suspended() (bool, bool) { return f.suspMajor, f.suspMinor }
+func (f *fake) Marks() []Mark                        { return []Mark{{Journal: 0, Segment: 26, Offset: 4096}} }
+func (f *fake) Journals() any                        { return []map[string]int{{"segments": 2}} }
+func (f *fake) Details() []GCDetail                  { return []GCDetail{{MajorCompactions: 3, ReclaimableBytes: 7}} }
+func (f *fake) InForce() bool                        { return len(f.triggered) > 0 }
+func (f *fake) Summary() any                         { return map[string]int{"passes": len(f.triggered)} }
+func (f *fake) AcceptRollback(context.Context) error { return f.refuse }
+func (f *fake) Suspended() (bool, bool)              { return f.suspMajor, f.suspMinor }
 func (f *fake) Trigger(major, minor bool) error {
 	if f.refuse != nil {
 		return f.refuse
@@ -267,6 +269,30 @@ func TestGC(t *testing.T) {
 	code, _, _ = call(t, "POST", base+"/api/v2/flush", "")
 	require.Equal(t, 200, code)
 	require.Equal(t, 2, f.flushed)
+}
+
+func TestGCTyped(t *testing.T) {
+	f := running()
+	_, base := start(t, Options{Bookies: []Bookie{f.views()}})
+	code, _, _ := call(t, "POST", base+"/api/v2/gc/suspend", `{"major":true,"minor":true}`)
+	require.Equal(t, 202, code)
+	_, body, _ := call(t, "GET", base+"/api/v2/gc", "")
+	require.Contains(t, body, `"major_suspended": true`)
+	require.Contains(t, body, `"minor_suspended": true`)
+	require.Contains(t, body, `"passes": 0`)
+	code, _, _ = call(t, "POST", base+"/api/v2/gc/resume", `{"minor":true}`)
+	require.Equal(t, 202, code)
+	major, minor := f.Suspended()
+	require.True(t, major)
+	require.False(t, minor)
+	code, _, _ = call(t, "POST", base+"/api/v2/gc/accept-rollback", "")
+	require.Equal(t, 202, code)
+	f.refuse = errors.New("the store is not reachable")
+	code, body, _ = call(t, "POST", base+"/api/v2/gc/accept-rollback", "")
+	require.Equal(t, 409, code)
+	require.Contains(t, body, "the store is not reachable")
+	code, _, _ = call(t, "GET", base+"/api/v2/gc/suspend", "")
+	require.Equal(t, 405, code)
 }
 
 func TestSeveralBookies(t *testing.T) {

@@ -36,29 +36,7 @@ func (s *Server) v2Routes(b Bookie, t tree) {
 		})
 	}
 	if b.GC != nil {
-		t["/api/v2/gc"] = endpoint{
-			methods: map[string]handler{
-				http.MethodGet: func(w http.ResponseWriter, _ *http.Request) {
-					major, minor := b.GC.Suspended()
-					writeJSON(w, http.StatusOK, map[string]any{
-						"directories": gcDetails(b.GC), "in_force": b.GC.InForce(), "major_suspended": major, "minor_suspended": minor,
-					})
-				},
-				http.MethodPost: func(w http.ResponseWriter, r *http.Request) {
-					major, minor, err := twoBools(r, "major", "minor", true)
-					if err != nil {
-						problem(w, http.StatusBadRequest, err.Error())
-						return
-					}
-					if err := b.GC.Trigger(major, minor); err != nil {
-						problem(w, http.StatusConflict, err.Error())
-						return
-					}
-					writeJSON(w, http.StatusAccepted, map[string]bool{"triggered": true})
-				},
-			},
-			changes: map[string]bool{http.MethodPost: true},
-		}
+		gcV2Routes(b.GC, t)
 	}
 	if b.Flush != nil {
 		t["/api/v2/flush"] = endpoint{
@@ -116,4 +94,40 @@ func (s *Server) status(b Bookie) status {
 		out.GC = b.GC.Details()
 	}
 	return out
+}
+
+// gcV2Routes adds the paths of the garbage collector.
+func gcV2Routes(g GCView, t tree) {
+	post := func(path string, h handler) {
+		t[path] = endpoint{methods: map[string]handler{http.MethodPost: h}, changes: map[string]bool{http.MethodPost: true}}
+	}
+	done := func(w http.ResponseWriter, what string, err error) {
+		if err != nil {
+			problem(w, http.StatusConflict, err.Error())
+			return
+		}
+		writeJSON(w, http.StatusAccepted, map[string]bool{what: true})
+	}
+	withKinds := func(what string, do func(major, minor bool) error) handler {
+		return func(w http.ResponseWriter, r *http.Request) {
+			major, minor, err := twoBools(r, "major", "minor", true)
+			if err != nil {
+				problem(w, http.StatusBadRequest, err.Error())
+				return
+			}
+			done(w, what, do(major, minor))
+		}
+	}
+	post("/api/v2/gc", withKinds("triggered", g.Trigger))
+	t["/api/v2/gc"].methods[http.MethodGet] = func(w http.ResponseWriter, _ *http.Request) {
+		major, minor := g.Suspended()
+		writeJSON(w, http.StatusOK, map[string]any{
+			"directories": gcDetails(g), "in_force": g.InForce(), "major_suspended": major, "minor_suspended": minor, "summary": g.Summary(),
+		})
+	}
+	post("/api/v2/gc/suspend", withKinds("suspended", g.Suspend))
+	post("/api/v2/gc/resume", withKinds("resumed", g.Resume))
+	post("/api/v2/gc/accept-rollback", func(w http.ResponseWriter, r *http.Request) {
+		done(w, "accepted", g.AcceptRollback(r.Context()))
+	})
 }

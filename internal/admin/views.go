@@ -89,6 +89,10 @@ type GCView interface {
 	Suspended() (major, minor bool)
 	Suspend(major, minor bool) error
 	Resume(major, minor bool) error
+	// Summary returns the collector's figures, a value that encodes to JSON.
+	Summary() any
+	// AcceptRollback lets collection go on after the metadata store was restored from a backup.
+	AcceptRollback(ctx context.Context) error
 }
 
 // Flusher takes a checkpoint now.

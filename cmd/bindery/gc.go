@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// gcOptions serve all gc commands.
+type gcOptions struct {
+	status       statusOptions // the server and the output format
+	bookie       int
+	major, minor bool
+}
+
+// gcReport is the body of /api/v2/gc.
+type gcReport struct {
+	InForce        bool      `json:"in_force"`
+	MajorSuspended bool      `json:"major_suspended"`
+	MinorSuspended bool      `json:"minor_suspended"`
+	Summary        gcFigures `json:"summary"`
+}
+
+type gcFigures struct {
+	Running         bool      `json:"running"`
+	Step            string    `json:"step,omitempty"`
+	LastSuccess     time.Time `json:"last_success"`
+	LastError       string    `json:"last_error,omitempty"`
+	Passes          uint64    `json:"passes"`
+	FailedPasses    uint64    `json:"failed_passes"`
+	LedgersDeleted  uint64    `json:"ledgers_deleted"`
+	LogsRemoved     uint64    `json:"logs_removed"`
+	LogsCompacted   uint64    `json:"logs_compacted"`
+	BytesCopied     uint64    `json:"copied_bytes"`
+	BytesFreed      uint64    `json:"freed_bytes"`
+	DamagedLogs     int       `json:"damaged_logs"`
+	PendingRemovals int       `json:"pending_removals"`
+}
+
+func newGCCommand() *cobra.Command {
+	return group("gc", "Garbage collection of a running bookie",
+		newGCStatusCommand(),
+		newGCChangeCommand("run", "Start a pass now", "A pass removes the ledgers that the metadata store has lost for sure and the entry logs that hold nothing else.\n"+
+			"With --minor or --major it also compacts the logs below that threshold.", "/api/v2/gc", true),
+		newGCChangeCommand("suspend", "Suspend compaction", "Whole logs are still removed. Without --minor or --major both kinds are meant. Ends at a restart.", "/api/v2/gc/suspend", false),
+		newGCChangeCommand("resume", "Resume compaction", "Without --minor or --major both kinds are meant.", "/api/v2/gc/resume", false),
+		newGCAcceptCommand(),
+	)
+}
+
+// addFlags adds what every gc command takes.
+func (o *gcOptions) addFlags(c *cobra.Command) {
+	c.Flags().StringVar(&o.status.server, "server", "", "admin server, host:port (default: the standalone's of ./"+defaultDataDir+")")
+	c.Flags().IntVar(&o.bookie, "bookie", 1, "which bookie of the process")
+}
+
+func newGCStatusCommand() *cobra.Command {
+	var o gcOptions
+	c := &cobra.Command{
+		Use: "status", Short: "Show what collection has done and is doing", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			url, err := o.url("/api/v2/gc")
+			if err != nil {
+				return err
+			}
+			var r gcReport
+			if err := getJSON(c.Context(), url, &r); err != nil {
+				return err
+			}
+			if o.status.output == outputJSON {
+				return printJSON(c.OutOrStdout(), r)
+			}
+			return r.print(c.OutOrStdout())
+		},
+	}
+	o.addFlags(c)
+	addOutputFlag(c, &o.status.output)
+	return c
+}
+
+func (r *gcReport) print(w io.Writer) error {
+	s := &r.Summary
+	now := "idle"
+	if s.Running {
+		now = "running: " + s.Step
+	}
+	last := "never"
+	if !s.LastSuccess.IsZero() {
+		last = s.LastSuccess.UTC().Format(time.RFC3339)
+	}
+	rows := [][2]string{
+		{"now", now},
+		{"last success", last},
+		{"passes", fmt.Sprintf("%d, %d of them failed", s.Passes, s.FailedPasses)},
+		{"suspended", fmt.Sprintf("minor %s, major %s", yesNo(r.MinorSuspended), yesNo(r.MajorSuspended))},
+		{"ledgers deleted", fmt.Sprint(s.LedgersDeleted)},
+		{"logs", fmt.Sprintf("%d removed, %d compacted, %d damaged, %d waiting for removal", s.LogsRemoved, s.LogsCompacted, s.DamagedLogs, s.PendingRemovals)},
+		{"bytes", fmt.Sprintf("%s copied, %s freed", humanBytes(int64(s.BytesCopied)), humanBytes(int64(s.BytesFreed)))}, //nolint:gosec // sizes
+	}
+	if s.LastError != "" {
+		rows = append(rows, [2]string{"last error", s.LastError})
+	}
+	for _, row := range rows {
+		if _, err := fmt.Fprintf(w, "%-16s %s\n", row[0], row[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// newGCChangeCommand makes a command that posts which kinds it is about. If none is named, plain says that neither is
+// meant, otherwise both are.
+func newGCChangeCommand(use, short, long, path string, plain bool) *cobra.Command {
+	var o gcOptions
+	c := &cobra.Command{
+		Use: use, Short: short, Long: long, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if !o.major && !o.minor && !plain {
+				o.major, o.minor = true, true
+			}
+			return o.post(c.Context(), path, map[string]bool{"major": o.major, "minor": o.minor})
+		},
+	}
+	o.addFlags(c)
+	c.Flags().BoolVar(&o.minor, "minor", false, "minor compaction")
+	c.Flags().BoolVar(&o.major, "major", false, "major compaction")
+	return c
+}
+
+func newGCAcceptCommand() *cobra.Command {
+	var o gcOptions
+	var yes bool
+	c := &cobra.Command{
+		Use: "accept-rollback", Short: "Let collection go on after the metadata store was restored from a backup",
+		Long: "A bookie that finds its metadata store older than its last collection deletes nothing, since ledgers created after the\n" +
+			"backup are missing in the store although they exist. This command says that every ledger worth keeping is in the store:\n" +
+			"the next pass deletes the others from this bookie for good.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if !yes {
+				return exit(exitRefused, errors.New("ledgers that the restored store does not know will be deleted from this bookie: say --yes if that is meant"))
+			}
+			return o.post(c.Context(), "/api/v2/gc/accept-rollback", nil)
+		},
+	}
+	o.addFlags(c)
+	c.Flags().BoolVar(&yes, "yes", false, "it is meant")
+	return c
+}
+
+// url returns the address of a path of the chosen bookie.
+func (o *gcOptions) url(path string) (string, error) {
+	base, err := o.status.base()
+	if err != nil {
+		return "", err
+	}
+	if o.bookie < 1 || o.bookie > bookiesMax {
+		return "", exit(exitUsage, fmt.Errorf("--bookie %d: must be between 1 and %d", o.bookie, bookiesMax))
+	}
+	if o.bookie > 1 {
+		base += fmt.Sprintf("/bookies/%d", o.bookie)
+	}
+	return base + path, nil
+}
+
+// post sends a changing request; the server's own words are the error.
+func (o *gcOptions) post(ctx context.Context, path string, body any) error {
+	url, err := o.url(path)
+	if err != nil {
+		return err
+	}
+	var data []byte
+	if body != nil {
+		if data, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the admin server: %w", err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, statusBytesMax))
+	if err != nil {
+		return fmt.Errorf("ask the admin server: %w", err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	var p struct {
+		Detail string `json:"detail"`
+	}
+	if json.Unmarshal(answer, &p) == nil && p.Detail != "" {
+		return errors.New(p.Detail)
+	}
+	return fmt.Errorf("ask the admin server: %s answered %s", url, resp.Status)
+}

@@ -434,9 +434,9 @@ func TestStartWithoutSpace(t *testing.T) {
 		require.NoError(t, mem.Remove(f.name))
 	}
 	// Drop the prepared, empty segment too.
-	last := groupPlaces(t, mem, "/j")
+	places := groupPlaces(t, mem, "/j")
 	for _, s := range d.segments {
-		if s.id > last[len(last)-1].id {
+		if s.id > places[len(places)-1].id {
 			require.NoError(t, mem.Remove(s.name))
 		}
 	}

@@ -409,3 +409,29 @@ func (g *gate) awaitDone(n int) {
 	g.mu.Unlock()
 	time.Sleep(20 * time.Millisecond)
 }
+
+// TestRunThatBeginsWithAnEmptySegment: a run leaves its first segment unused when a zeroed one is ready before the first
+// append. Its header is still what separates the run from the one before.
+func TestRunThatBeginsWithAnEmptySegment(t *testing.T) {
+	o := crashOptions(IODSync)
+	mem, h := memfs.New(), newHistory()
+	for range 4 {
+		j := mustStart(t, mem, "/j", o)
+		waitPrepared(t, j)
+		require.NoError(t, h.appendBatch(j, 3, 500))
+		mem = mem.CrashClone(uint64(h.next), 0)
+		require.NoError(t, j.Close())
+		h.check(t, mem, o, "after a crash")
+	}
+	d, err := readDirectory(mem, "/j")
+	require.NoError(t, err)
+	w := newWalk(mem, d, 0, &Replayed{})
+	require.NoError(t, w.run())
+	empty := 0
+	for _, s := range d.segments {
+		if s.header.fresh() && w.used[s.id] == 0 {
+			empty++
+		}
+	}
+	require.Positive(t, empty, "the test shows nothing unless a run begins with an empty segment")
+}

@@ -135,24 +135,16 @@ func (j *Journal) syncReplayed() error {
 	return nil
 }
 
-// dropEmpty recycles segments that never got a group: prepared ahead, or begun by a run that wrote nothing. The
-// fresh segment's header will say all that theirs do.
+// dropEmpty recycles the segments behind the last one with a group: prepared ahead, or begun by a run that wrote nothing.
+// The fresh segment's header will say all that theirs do. An empty one before a group stays: if it began a run, its header
+// separates that run from the one before.
 func (j *Journal) dropEmpty() error {
-	kept := j.live[:0]
-	var drop []*segment
-	for _, s := range j.live {
-		if s.empty {
-			drop = append(drop, s)
-			continue
-		}
-		kept = append(kept, s)
-	}
-	j.live = kept
-	for _, s := range drop {
-		f, _, err := j.recycle(s, true)
+	for n := len(j.live); n > 0 && j.live[n-1].empty; n = len(j.live) {
+		f, _, err := j.recycle(j.live[n-1], true)
 		if err != nil {
 			return err
 		}
+		j.live = j.live[:n-1]
 		if f != nil {
 			j.spares = append(j.spares, f)
 		}

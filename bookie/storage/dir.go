@@ -42,7 +42,8 @@ type dir struct {
 	roomMu   sync.Mutex
 	roomCh   chan struct{} // closed and replaced when room came free
 	dirtyMu  sync.Mutex
-	dirty    []*Ledger // changed states, each pinned
+	dirty    []*Ledger // changed states, each pinned; guarded by dirtyMu
+	pending  bool      // a flush has taken something that is not durable yet; guarded by dirtyMu
 
 	// Overlay and location hints.
 	overlayMu sync.Mutex
@@ -181,14 +182,21 @@ func (d *dir) takeDirty() []*Ledger {
 	return list
 }
 
-// idle reports that nothing waits for a flush. What is stored after the call is appended to journals after it, too.
+// idle reports that nothing waits for a flush. What is stored after the call is appended to journals after it, too. pending
+// is looked at last: a flush sets it before it takes anything away from where the other tests look.
 func (d *dir) idle() bool {
 	if d.flushing.Load() != nil || d.current.Load().used.Load() != cacheStart {
 		return false
 	}
 	d.dirtyMu.Lock()
 	defer d.dirtyMu.Unlock()
-	return len(d.dirty) == 0
+	return len(d.dirty) == 0 && !d.pending
+}
+
+func (d *dir) setPending(pending bool) {
+	d.dirtyMu.Lock()
+	d.pending = pending
+	d.dirtyMu.Unlock()
 }
 
 // failure returns why the directory failed, or nil.

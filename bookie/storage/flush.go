@@ -137,6 +137,7 @@ func (d *dir) checkpoint(urgent bool) error {
 // swap takes the mark, then the current cache and the list of changed states.
 func (d *dir) swap() {
 	w := &flushWork{mark: d.s.takeMark()}
+	d.setPending(true)
 	invariant.CrashPoint("storage.flush.marked")
 	if c := d.current.Load(); c.used.Load() != cacheStart {
 		other := d.caches[1-c.slot]
@@ -190,6 +191,7 @@ func (d *dir) flush() error {
 	if err := d.forgetTombstones(); err != nil {
 		return fmt.Errorf("flush %s: %w", d.path, err)
 	}
+	d.setPending(false)
 	if err := d.s.advance(d, w.mark); err != nil {
 		return err
 	}
@@ -206,6 +208,9 @@ func (d *dir) release(w *flushWork) {
 			d.s.ledgers.release(l)
 		}
 		c.reset()
+		if cap(c.ledgers) > 16*flushKept {
+			c.ledgers = nil
+		}
 		d.wakeWaiters()
 	}
 	for _, l := range w.changed {
@@ -214,6 +219,7 @@ func (d *dir) release(w *flushWork) {
 		l.mu.Unlock()
 		d.s.ledgers.release(l)
 	}
+	d.work.trim()
 	d.retry = nil
 }
 
@@ -222,9 +228,25 @@ type flushBuffers struct {
 	entries []flushEntry
 	states  []entrylog.LedgerState
 	data    []byte
+	ends    []int // of each state in data
 	late    []*Ledger
 	urgent  bool // somebody waits for this checkpoint: no pacing
 }
+
+// trim lets go of handles, and of memory that only an unusual flush needed.
+func (b *flushBuffers) trim() {
+	clear(b.late)
+	clear(b.states)
+	if cap(b.states) > flushKept || cap(b.late) > flushKept {
+		b.states, b.data, b.ends, b.late = nil, nil, nil, nil
+	}
+	if cap(b.entries) > 16*flushKept {
+		b.entries = nil
+	}
+}
+
+// flushKept is how many ledgers' worth of memory a flush keeps for the next.
+const flushKept = 4 << 10
 
 type flushEntry struct {
 	entry int64
@@ -351,35 +373,33 @@ func (d *dir) chain(c *writeCache, l *Ledger) ([]flushEntry, bool) {
 // that list already, and are written here as well: no entry may become durable before the state that it came with.
 func (d *dir) encodeStates(changed, late []*Ledger) []entrylog.LedgerState {
 	b := &d.work
-	b.states, b.data = b.states[:0], b.data[:0]
-	in := make(map[*Ledger]bool, len(late))
-	for _, l := range late {
-		in[l] = true
-	}
-	var ends []int
-	encode := func(l *Ledger, clean bool) {
-		l.mu.Lock()
-		if clean {
-			l.dirty, l.leaving = false, true
-		}
-		b.data = l.AppendState(b.data)
-		l.mu.Unlock()
-		b.states = append(b.states, entrylog.LedgerState{Ledger: l.id})
-		ends = append(ends, len(b.data))
-	}
+	b.states, b.data, b.ends = b.states[:0], b.data[:0], b.ends[:0]
 	for _, l := range changed {
-		delete(in, l)
-		encode(l, true)
+		l.mu.Lock()
+		l.dirty, l.leaving = false, true
+		b.encodeLocked(l)
+		l.mu.Unlock()
 	}
-	for l := range in {
-		encode(l, false)
+	for _, l := range late {
+		l.mu.Lock()
+		if !l.leaving { // it is not among the changed ones
+			b.encodeLocked(l)
+		}
+		l.mu.Unlock()
 	}
 	start := 0
-	for i, end := range ends {
+	for i, end := range b.ends {
 		b.states[i].Data = b.data[start:end]
 		start = end
 	}
 	return b.states
+}
+
+// encodeLocked appends a ledger's state. The ledger is locked.
+func (b *flushBuffers) encodeLocked(l *Ledger) {
+	b.data = l.AppendState(b.data)
+	b.states = append(b.states, entrylog.LedgerState{Ledger: l.id})
+	b.ends = append(b.ends, len(b.data))
 }
 
 func compareInt64(a, b int64) int {

@@ -38,6 +38,7 @@ type Ledger struct {
 	lacKnown  bool   // lac covers what is on disk
 	tombstone bool   // deleted, and no later life has begun
 	unproven  bool   // loaded without proof of its state: in limbo and fenced whatever replay says
+	stateless bool   // loaded with entries and without a state
 	reseen    bool   // replay has met a state of this life
 	loaded    bool   // its state was on disk when the handle was loaded
 

@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 )
@@ -104,17 +103,26 @@ func (s *Storage) candidates(after int64, limit int) ([]int64, error) {
 	return ids[:min(limit, len(ids))], nil
 }
 
-// known reports whether a ledger exists here.
+// known reports whether a ledger exists here. It loads no handle: listings are long.
 func (s *Storage) known(id int64) (bool, error) {
-	l, err := s.Ledger(id, false)
-	if errors.Is(err, ErrNoLedger) {
-		return false, nil
+	if l := s.ledgers.cached(id); l != nil {
+		defer l.Release()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		// A handle that is in limbo only because nothing is known of it does not count.
+		return l.Replica.Known() && (l.seq != 0 || l.stateless), nil
 	}
-	if err != nil {
-		return false, err
+	for _, d := range s.dirs {
+		if d.failed.Load() {
+			continue
+		}
+		st, ev, err := d.lookupState(id)
+		if err != nil {
+			return false, d.indexError(err)
+		}
+		if ev != evNone && !st.replica.Tombstone {
+			return true, nil
+		}
 	}
-	defer l.Release()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.seq != 0, nil // a handle that is in limbo only because nothing is known of it does not count
+	return false, nil
 }

@@ -60,6 +60,7 @@ func (s *Storage) load(l *Ledger) error {
 	case evStateless:
 		// A crash came between a flush's entries and their states: the journal has them. Should it not, the ledger is in
 		// limbo. Nothing of that is written down, since the next start may find more.
+		l.stateless = true
 		l.Replica.Lose()
 	case evDamaged:
 		l.setState(&best)

@@ -52,7 +52,7 @@ bench-compare: ## benchstat of the working tree against BASE (default HEAD~1)
 
 lint: ## gofmt and golangci-lint
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi
-	$(LINT) golangci-lint run
+	$(LINT) golangci-lint run --allow-parallel-runners
 
 fmt: ## gofmt everything
 	gofmt -w $$(git ls-files '*.go')

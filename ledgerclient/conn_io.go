@@ -170,7 +170,7 @@ func (c *conn) sendLoop(nc net.Conn) error {
 
 // receiveLoop takes answers off the socket. Answers to adds are collected per lane and handed over once per read.
 func (c *conn) receiveLoop(nc net.Conn) error {
-	r := receiver{c: c, limit: c.peer.client.o.MaxFrameBytes, buf: make([]byte, readBufferBytes)}
+	r := receiver{c: c, limit: c.peer.client.o.MaxFrameBytes + v3Overhead, buf: make([]byte, readBufferBytes)}
 	for {
 		n, err := nc.Read(r.buf[r.end:])
 		r.end += n
@@ -243,8 +243,7 @@ func (r *receiver) packet(p []byte, owned bool) error {
 			r.add(resp)
 			return nil
 		}
-	case resp.Op == wire.OpAdd:
-		r.add(resp)
+	case resp.Op == wire.OpAdd && r.add(resp):
 		return nil
 	case resp.Op == wire.OpBatchRead:
 		key = callKey{op: resp.Op, a: resp.RequestID}
@@ -284,15 +283,16 @@ func (r *receiver) packet(p []byte, owned bool) error {
 // laneTxn marks the transactions of a writer's adds, whose answers are matched by entry and not by call.
 const laneTxn = 1 << 62
 
-// add notes the answer to a writer's add. Without a writer of that ledger on this connection it came too late.
-func (r *receiver) add(resp *wire.Response) {
+// add notes the answer to a writer's add. It reports false if no writer of that ledger uses this connection: then it came
+// too late, or answers what a recovery wrote back.
+func (r *receiver) add(resp *wire.Response) bool {
 	l := r.lane
 	if l == nil || l.w.id != LedgerID(resp.Ledger) {
 		r.c.laneMu.RLock()
 		l = r.c.lanes[LedgerID(resp.Ledger)]
 		r.c.laneMu.RUnlock()
 		if l == nil {
-			return
+			return false
 		}
 		r.lane = l
 	}
@@ -301,6 +301,7 @@ func (r *receiver) add(resp *wire.Response) {
 		r.touched = append(r.touched, l)
 	}
 	l.acks = append(l.acks, ack{lane: l, entry: EntryID(resp.Entry), code: resp.Code})
+	return true
 }
 
 // handOver gives the collected answers to their writers.

@@ -1,6 +1,7 @@
 package ledgerclient
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -445,6 +446,40 @@ func TestRecoveryReplacesABookie(t *testing.T) {
 	spare := c.bookies[slices.IndexFunc(c.bookies, func(b *fakeBookie) bool { return !slices.Contains(ensemble, b.id) })]
 	require.Contains(t, m.Last().Bookies, spare.id, describeRecord(m))
 	c.checkStored(w.ID(), 10)
+}
+
+// TestRecoveryOfEntriesAtTheFrameLimit: an entry that fills a V2 frame can be read and written back, though a V3 frame of it
+// would be too long.
+func TestRecoveryOfEntriesAtTheFrameLimit(t *testing.T) {
+	ctx := testContext(t)
+	c := newCluster(t, 3)
+	client, _ := c.client(func(o *Options) { o.MaxFrameBytes = 1<<20 + v3Overhead })
+	w, err := client.Create(ctx, CreateOptions{})
+	require.NoError(t, err)
+	// 4 length, 4 header, 20 key, 32 ids, 4 digest: the V2 frame has exactly 1 MiB.
+	big := bytes.Repeat([]byte("limit..."), (1<<20-64)/8)
+	_, err = w.Append(ctx, big)
+	require.NoError(t, err)
+	require.NoError(t, client.Close())
+	var forms sync.Map
+	for _, b := range c.bookies {
+		b.setFault(func(r *wire.Request) fault {
+			if r.Op == wire.OpAdd {
+				forms.Store(r.Proto, true)
+			}
+			return fault{}
+		})
+	}
+	other, _ := c.client(func(o *Options) { o.MaxFrameBytes = 1 << 20 })
+	r, err := other.Open(ctx, w.ID(), OpenOptions{Recover: true})
+	require.NoError(t, err)
+	require.Equal(t, EntryID(0), r.LastAddConfirmed())
+	_, v2 := forms.Load(wire.V2)
+	require.True(t, v2, "written back as V2")
+	for e, err := range r.Entries(ctx, 0, 0) {
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(big, e.Data))
+	}
 }
 
 func TestRecoveryWithTooFewBookies(t *testing.T) {

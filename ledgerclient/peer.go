@@ -111,6 +111,13 @@ func (p *peer) quarantine(err error) {
 	}
 }
 
+// redial lets the next request try to connect, however short ago an attempt failed.
+func (p *peer) redial() {
+	p.mu.Lock()
+	p.lastErr = nil
+	p.mu.Unlock()
+}
+
 // reached notes that a connection works.
 func (p *peer) reached() {
 	if p.unreachable.Swap(false) {
@@ -122,9 +129,7 @@ func (p *peer) reached() {
 func (p *peer) pardon() {
 	p.quarantined.Store(0)
 	p.noBatch.Store(false)
-	p.mu.Lock()
-	p.lastErr = nil
-	p.mu.Unlock()
+	p.redial()
 }
 
 func (p *peer) isQuarantined() bool { return p.quarantined.Load() > p.client.wheel.now.Load() }

@@ -19,8 +19,8 @@ const (
 	recoveryAttempts  = 3        // of a recovery that found too few bookies
 )
 
-// recoverer drives the core of one recovery on its caller's goroutine. Every request goes as V3, matched by transaction: an
-// answer that belonged to a plain read of the same entry would prove no fence.
+// recoverer drives the core of one recovery on its caller's goroutine. Its reads go as V3, matched by transaction: an answer
+// that belonged to a plain read of the same entry would prove no fence.
 type recoverer struct {
 	c        *Client
 	id       LedgerID
@@ -120,7 +120,13 @@ func (r *recoverer) perform() {
 			r.ask(&a, ledger.EvLengthAnswer, wire.Request{Op: wire.OpRead, Entry: int64(a.Entry)})
 		case ledger.ActSend:
 			body := r.digest.Seal(nil, int64(r.id), int64(a.Entry), int64(a.LAC), a.Length, r.bodies[a.Entry])
-			r.ask(&a, ledger.EvAnswer, wire.Request{Op: wire.OpAdd, Entry: int64(a.Entry), Flags: wire.RecoveryAdd | wire.HighPriority, Key: r.key, HasKey: true, Body: body})
+			// An entry that fills a V2 frame to the limit does not fit a V3 frame; that its answer could be taken for that of
+			// another add of the very same entry does no harm.
+			proto := wire.V3
+			if len(body)+v3Overhead > r.c.o.MaxFrameBytes {
+				proto = wire.V2
+			}
+			r.askAs(proto, &a, ledger.EvAnswer, wire.Request{Op: wire.OpAdd, Entry: int64(a.Entry), Flags: wire.RecoveryAdd | wire.HighPriority, Key: r.key, HasKey: true, Body: body})
 		case ledger.ActRelease:
 			for e := a.First; e <= a.Entry; e++ {
 				delete(r.bodies, e)
@@ -141,12 +147,16 @@ func (r *recoverer) perform() {
 
 // ask sends one request whose answer becomes an event of the given kind.
 func (r *recoverer) ask(a *ledger.Action, kind ledger.EventKind, req wire.Request) {
+	r.askAs(wire.V3, a, kind, req)
+}
+
+func (r *recoverer) askAs(proto wire.Proto, a *ledger.Action, kind ledger.EventKind, req wire.Request) {
 	req.Ledger = int64(r.id)
 	timeout := r.c.o.ReadTimeout
 	if req.Op == wire.OpAdd {
 		timeout = r.c.o.AddTimeout
 	}
-	r.c.peer(a.Bookie).send(wire.V3, &req, &call{sink: r.box, index: a.Index, round: a.Round, detail: a.Entry, kind: kind}, timeout)
+	r.c.peer(a.Bookie).send(proto, &req, &call{sink: r.box, index: a.Index, round: a.Round, detail: a.Entry, kind: kind}, timeout)
 }
 
 // answer turns an answer into an event. A body is checked before it counts.

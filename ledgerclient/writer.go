@@ -195,8 +195,8 @@ func (w *Writer) prepare(ctx context.Context, data []byte) (*pendingAdd, error) 
 	return p, nil
 }
 
-// v3Overhead is what a V3 frame needs around a body beyond the V2 frame of the same entry, at most. Keeping it free lets
-// recovery write every entry back.
+// v3Overhead is what a V3 frame needs around a body beyond the V2 frame of the same entry, at most. Our writers keep it
+// free; others may not.
 const v3Overhead = 128
 
 // recycle returns what an add that was never taken holds.

@@ -1,9 +1,7 @@
 package ledgerclient
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"runtime/pprof"
 	"time"
@@ -39,43 +37,6 @@ type writerLoop struct {
 	retryAt    int64 // tick
 	retryPause time.Duration
 	lacAt      int64 // tick at which an explicit LAC is due, 0: none
-}
-
-// addRing holds the pending adds of a writer, by entry id without gaps.
-type addRing struct {
-	first EntryID
-	ring  []*pendingAdd
-	start int
-	n     int
-}
-
-func (r *addRing) push(p *pendingAdd) EntryID {
-	if r.n == len(r.ring) {
-		bigger := make([]*pendingAdd, max(64, 2*len(r.ring)))
-		for i := range r.n {
-			bigger[i] = r.ring[(r.start+i)&(len(r.ring)-1)]
-		}
-		r.ring, r.start = bigger, 0
-	}
-	r.ring[(r.start+r.n)&(len(r.ring)-1)] = p
-	r.n++
-	return r.first + EntryID(r.n-1)
-}
-
-func (r *addRing) get(e EntryID) *pendingAdd {
-	if e < r.first || e >= r.first+EntryID(r.n) {
-		return nil
-	}
-	return r.ring[(r.start+int(e-r.first))&(len(r.ring)-1)]
-}
-
-func (r *addRing) pop() (*pendingAdd, EntryID) {
-	p, e := r.ring[r.start], r.first
-	r.ring[r.start] = nil
-	r.start = (r.start + 1) & (len(r.ring) - 1)
-	r.first++
-	r.n--
-	return p, e
 }
 
 func newWriterLoop(w *Writer, m *ledger.Metadata, version int64) *writerLoop {
@@ -221,35 +182,6 @@ func (l *writerLoop) ack(a *ack) {
 		l.refused(ln, a.code)
 	}
 	l.step(ledger.Event{Kind: ledger.EvAnswer, Answer: answerOf(a.code), Index: ln.index, Bookie: ln.conn.peer.id, Entry: a.entry, Conn: ln.conn.id})
-}
-
-// refused notes an answer that is not OK, for error messages and placement.
-func (l *writerLoop) refused(ln *lane, code wire.Code) {
-	p := ln.conn.peer
-	err := &BookieError{Bookie: p.id, Op: "add", Code: code.String(), Err: codeError(code)}
-	l.note(err)
-	switch code {
-	case wire.Fenced, wire.UA:
-	default:
-		p.quarantine(err)
-	}
-}
-
-// note remembers the newest error of each bookie.
-func (l *writerLoop) note(err error) {
-	if be, ok := err.(*BookieError); ok {
-		for i, old := range l.errs {
-			var o *BookieError
-			if errors.As(old, &o) && o.Bookie == be.Bookie {
-				l.errs[i] = err
-				return
-			}
-		}
-	}
-	if len(l.errs) >= 16 {
-		l.errs = append(l.errs[:0], l.errs[1:]...)
-	}
-	l.errs = append(l.errs, err)
 }
 
 // event handles one rare event.
@@ -484,125 +416,4 @@ func (l *writerLoop) publish() {
 		clear(l.finished)
 		l.finished = l.finished[:0]
 	}
-}
-
-// sendForce sends FORCE. With deferred sync it must travel on the connection of the adds that it covers.
-func (l *writerLoop) sendForce(a *ledger.Action) {
-	l.flush()
-	w := l.w
-	x := &call{op: wire.OpForce, sink: w, kind: ledger.EvForceAnswer, index: a.Index, entry: a.Entry}
-	r := wire.Request{Proto: wire.V3, Version: byte(wire.V3), Op: wire.OpForce, TxnID: w.client.nextTxn(), Ledger: int64(w.id)}
-	x.key = callKey{op: wire.OpForce, a: int64(r.TxnID)}
-	c := w.client.peer(a.Bookie).conn(wire.V3)
-	if w.deferred {
-		if ln := l.lane(a.Index, a.Bookie); ln != nil {
-			c = ln.conn
-		}
-	}
-	f := newFrame(128)
-	b, err := wire.AppendRequest(f.b, &r)
-	invariant.Check(err == nil, "encode FORCE: %v", err)
-	f.b = b
-	c.call(x, f, w.client.o.AddTimeout)
-}
-
-func (l *writerLoop) forceAnswer(x *call) {
-	if err := x.failure(); err != nil {
-		l.note(err)
-	}
-	l.step(ledger.Event{Kind: ledger.EvForceAnswer, Answer: x.answer(), Index: x.index, Bookie: x.conn.peer.id, Entry: x.entry, Conn: x.conn.id})
-}
-
-func (l *writerLoop) forceDone(a *ledger.Action) {
-	l.w.lac.Store(int64(l.core.LastAddConfirmed()))
-	l.w.length.Store(l.core.Length())
-	err := l.causeErr(a.Cause, InvalidEntry)
-	for _, f := range l.forces {
-		f <- err
-	}
-	l.forces, l.next = append(l.forces[:0], l.next...), l.next[:0]
-}
-
-// causeErr says why the core gave up, with what the bookies said.
-func (l *writerLoop) causeErr(cause ledger.Cause, e EntryID) error {
-	sentinel := causeError(cause)
-	switch cause {
-	case ledger.CauseNone:
-		return nil
-	case ledger.CauseNotEnoughBookies, ledger.CauseDeferred, ledger.CauseForce:
-		q := l.core.Record().Quorum()
-		return &QuorumError{Ledger: l.w.id, Entry: e, Need: q.Ack, Got: max(0, q.Write-l.core.Failed().Len()), Causes: append([]error{sentinel}, l.errs...)}
-	}
-	if e >= 0 {
-		return fmt.Errorf("ledger %d entry %d: %w", l.w.id, e, sentinel)
-	}
-	return fmt.Errorf("ledger %d: %w", l.w.id, sentinel)
-}
-
-// closeError is the result of Close.
-func (l *writerLoop) closeError() error {
-	if l.closed.Cause == ledger.CauseNone {
-		return nil
-	}
-	return fmt.Errorf("close ledger %d at entry %d: %w", l.w.id, l.closed.Entry, errors.Join(causeError(l.closed.Cause), l.meta.err))
-}
-
-// timeouts looks at everything that must not take too long.
-func (l *writerLoop) timeouts() {
-	o := l.w.client.o
-	limit := ticks(o.AddTimeout)
-	for _, ln := range l.lanes {
-		if ln != nil && ln.outstanding > 0 && l.now-ln.progress > limit {
-			ln.conn.fail(ErrTimeout) // nothing comes over it any more; what it holds must be freed
-		}
-	}
-	if p := l.ops.get(l.ops.first); p != nil && !l.core.Changing() && l.core.Cause() == ledger.CauseNone && l.now-p.sent > limit+ticks(time.Second) {
-		for i, b := range l.core.Ensemble() {
-			if l.core.Missing().Has(i) {
-				p := l.w.client.peer(b)
-				p.quarantine(ErrTimeout)
-				l.bookieFailed(i, p, ErrTimeout)
-			}
-		}
-	}
-	if !l.core.Degraded() {
-		l.retryPause = 0
-	} else if l.now >= l.retryAt {
-		l.retryPause = min(max(2*l.retryPause, time.Second), 16*time.Second)
-		l.retryAt = l.now + ticks(l.retryPause)
-		l.retry(true)
-	}
-	switch {
-	case o.ExplicitLACInterval < 0:
-	case !l.core.LACUnsent():
-		l.lacAt = 0
-	case l.lacAt == 0:
-		l.lacAt = l.now + ticks(o.ExplicitLACInterval) - ticks(tickEvery)
-	case l.now >= l.lacAt:
-		l.lacAt = 0
-		l.step(ledger.Event{Kind: ledger.EvLACTick})
-	}
-}
-
-// tickEvery is how often a writer with anything under way looks at its time-outs.
-const tickEvery = 250 * time.Millisecond
-
-// arm asks the wheel for the next look, if there is something to look at.
-func (l *writerLoop) arm() {
-	if l.armed || l.closed != nil {
-		return
-	}
-	need := l.ops.n > 0 || l.core.Degraded() || l.w.client.o.ExplicitLACInterval >= 0 && l.core.LACUnsent()
-	for _, ln := range l.lanes {
-		need = need || ln != nil && ln.outstanding > 0
-	}
-	if need {
-		l.armed = true
-		l.w.client.wheel.after(ticks(tickEvery), l.w)
-	}
-}
-
-// ctxFor bounds one operation of the metadata store.
-func (l *writerLoop) ctxFor(d time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(l.w.client.ctx, d)
 }

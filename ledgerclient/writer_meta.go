@@ -61,6 +61,11 @@ func (l *writerLoop) metaRead(retry bool) {
 	}
 }
 
+// ctxFor bounds one operation of the metadata store.
+func (l *writerLoop) ctxFor(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(l.w.client.ctx, d)
+}
+
 // beginMeta starts the clock of a loop.
 func (l *writerLoop) beginMeta() {
 	if l.meta.deadline.IsZero() {
@@ -138,6 +143,9 @@ func (l *writerLoop) pick(indices ledger.IndexSet) {
 			sleep(w.client.ctx, 200*time.Millisecond<<attempt)
 			picks, _ = choosePicks(w.client.candidates(), ensemble, indices, true)
 			ev.desperate = true
+			for _, k := range picks {
+				w.client.peer(k.Bookie).redial()
+			}
 		}
 		ev.core = ledger.Event{Kind: ledger.EvPicked, Picks: picks}
 		w.post(ev)

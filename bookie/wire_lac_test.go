@@ -145,16 +145,23 @@ func TestWire57LongPollWithoutProgress(t *testing.T) {
 	b := startBookie(t, bookieConfig{})
 	b.dial().add(1, 0, "x")
 	c := b.dial()
-	start := time.Now()
-	r := c.do(poll3(1, 0, 300))
-	took := time.Since(start)
-	require.Equal(t, wire.OK, r.Code)
-	require.Nil(t, r.Body)
-	require.Equal(t, int64(-1), r.Entry)
-	require.True(t, r.HasMaxLAC)
-	require.Equal(t, int64(-1), r.MaxLAC)
-	require.False(t, r.HasLACUpdate)
-	require.InDelta(t, 0.3, took.Seconds(), 0.05)
+	best := time.Hour
+	for range 10 { // a busy machine may be late once, not always
+		start := time.Now()
+		r := c.do(poll3(1, 0, 300))
+		took := time.Since(start)
+		require.Equal(t, wire.OK, r.Code)
+		require.Nil(t, r.Body)
+		require.Equal(t, int64(-1), r.Entry)
+		require.True(t, r.HasMaxLAC)
+		require.Equal(t, int64(-1), r.MaxLAC)
+		require.False(t, r.HasLACUpdate)
+		require.GreaterOrEqual(t, took, 300*time.Millisecond)
+		if best = min(best, took); best < 350*time.Millisecond {
+			break
+		}
+	}
+	require.InDelta(t, 0.3, best.Seconds(), 0.05)
 	require.Zero(t, b.srv.polls.Load())
 }
 

@@ -23,6 +23,7 @@ type history struct {
 	acked    map[int]bool
 	mark     Position
 	next     int
+	settle   bool // workload lets the preparer finish before it appends, so that runs begin with a switch
 }
 
 func newHistory() *history { return &history{appended: map[int]Position{}, acked: map[int]bool{}} }
@@ -125,7 +126,7 @@ func (h *history) clone() *history {
 	for i := range h.acked {
 		c.acked[i] = true
 	}
-	c.mark, c.next = h.mark, h.next
+	c.mark, c.next, c.settle = h.mark, h.next, h.settle
 	return c
 }
 
@@ -142,6 +143,9 @@ func workload(h *history, fs vfs.FS, o Options, batches int) (err error) {
 	if err := j.Start(); err != nil {
 		return err
 	}
+	if h.settle {
+		settle(j)
+	}
 	for b := range batches {
 		n := 1 + b%4
 		if err := h.appendBatch(j, n, 1000*(1+b%7)); err != nil {
@@ -154,6 +158,19 @@ func workload(h *history, fs vfs.FS, o Options, batches int) (err error) {
 		}
 	}
 	return nil
+}
+
+// settle waits a moment for the preparer to get ready.
+func settle(j *Journal) {
+	for range 50 {
+		j.mu.Lock()
+		done := j.err != nil || j.cur.zeroed || len(j.planned) > 0 && j.planned[0].ready && j.planned[0].zeroed
+		j.mu.Unlock()
+		if done {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func crashOptions(io IOMethod) Options {
@@ -170,6 +187,7 @@ func TestPowerLossAtEveryStep(t *testing.T) {
 			runs := 0
 			memfs.Sweep(t, func() *memfs.FS { return memfs.New() }, func(f *memfs.FS) {
 				h = newHistory()
+				h.settle = runs%2 == 0
 				_ = workload(h, f, o, 40)
 				runs++
 			}, func(f *memfs.FS, where string) {
@@ -192,6 +210,7 @@ func TestPowerLossInSecondLife(t *testing.T) {
 	o := crashOptions(IODSync)
 	for seed := range uint64(6) {
 		h := newHistory()
+		h.settle = seed%3 == 0
 		first := memfs.New()
 		first.CrashAt(int64(60 + 23*seed))
 		_ = workload(h, first, o, 24)
@@ -200,6 +219,7 @@ func TestPowerLossInSecondLife(t *testing.T) {
 		var c *history
 		memfs.Sweep(t, left.Clone, func(f *memfs.FS) {
 			c = h.clone()
+			c.settle = seed%2 == 0
 			_ = workload(c, f, o, 8)
 		}, func(f *memfs.FS, where string) {
 			c.check(t, f, o, where)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -85,6 +86,9 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 	if err != nil {
 		return exit(bookie.ExitConfig, err)
 	}
+	if err := p.checkDisks(); err != nil {
+		return err
+	}
 	if p.plan.httpListen != "" {
 		o := admin.Options{Config: configView{p.config, e}, Cluster: (*clusterView)(p), Process: processMetrics{}, Token: token, Version: version, Logger: p.log}
 		for _, b := range p.plan.bookies {
@@ -107,6 +111,23 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 		return err
 	}
 	p.up.Store(true)
+	return nil
+}
+
+// checkDisks refuses file systems that do not keep what they sync, before anything is started.
+func (p *process) checkDisks() error {
+	for _, b := range p.plan.bookies {
+		dirs := slices.Concat(b.journalDirs, b.ledgerDirs, b.indexDirs)
+		// A standalone is expected to lie wherever its user is.
+		policy := bookie.DiskPolicy{AllowAnyFS: p.config.Disk.AllowAnyFS, AllowShared: p.config.Disk.AllowShared || b.prepare}
+		warnings, err := bookie.CheckDisks(dirs, policy)
+		for _, w := range warnings {
+			p.log.Warn("disk", "problem", w)
+		}
+		if err != nil {
+			return withBookieExit(b.id, err)
+		}
+	}
 	return nil
 }
 

@@ -243,3 +243,16 @@ func newerFormat(t *testing.T, old []byte) []byte {
 	at := strings.LastIndexByte(head, ' ')
 	return []byte(head[:at] + " 99\n" + rest)
 }
+
+func TestFileSystemsThatForget(t *testing.T) {
+	const shm = "/dev/shm"
+	if info, err := os.Stat(shm); err != nil || !info.IsDir() {
+		t.Skip("no tmpfs here")
+	}
+	data, err := os.MkdirTemp(shm, "bindery-e2e-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(data) })
+	r := command(t, t.TempDir(), nil, "standalone", "--data-dir", data)
+	require.Equal(t, 1, r.code, r.stderr)
+	require.Contains(t, r.complaint(t), "disk.allow_any_fs")
+}

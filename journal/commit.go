@@ -245,10 +245,13 @@ func (j *Journal) acknowledgeLocked() {
 		g := j.done.pop()
 		j.mu.Unlock()
 		j.deliver(g)
-		j.mu.Lock()
-		if err := j.pool.put(g); err != nil {
-			j.o.Logger.Warn("journal: free group buffer", "error", err)
+		if g.large {
+			if err := g.free(); err != nil {
+				j.o.Logger.Warn("journal: free group buffer", "error", err)
+			}
 		}
+		j.mu.Lock()
+		j.pool.put(g)
 	}
 	j.acking = false
 	if j.closing {

@@ -27,6 +27,7 @@ type group struct {
 	off    int64
 	s      uint64 // highest durable sequence when its write was started
 	opened int64  // when the first record or force came
+	large  bool   // holds one record that does not fit an ordinary group
 	write  bool   // it goes to disk; a group of nothing but forces does not
 	done   bool
 	err    error
@@ -47,13 +48,34 @@ func (g *group) reset() {
 // fits reports whether a record of n bytes, header included, still fits.
 func (g *group) fits(n int) bool { return g.used+n <= len(g.buf) }
 
-// add copies a record in.
+// add copies a record in. A large one has been copied already.
 func (g *group) add(kind uint8, tag uint64, body []byte, crc uint32) {
 	putRecordHeader(g.buf[g.used:], kind, tag, len(body), crc, g.seg.seal.record(g.seq, g.used))
 	g.used += RecordOverhead
-	g.used += copy(g.buf[g.used:], body)
+	if !g.large {
+		copy(g.buf[g.used:], body)
+	}
+	g.used += len(body)
 	g.records++
 	g.charge += int64(len(body))
+}
+
+// newLargeGroup returns a group for one record that does not fit an ordinary one. Its body is copied in here, so that it
+// does not happen under the journal's lock.
+func newLargeGroup(body []byte) (*group, error) {
+	b, err := vfs.AllocOffHeap(groupBufferBytes(RecordOverhead + len(body)))
+	if err != nil {
+		return nil, err
+	}
+	copy(b[groupHeaderBytes+RecordOverhead:], body)
+	return &group{buf: b, used: groupHeaderBytes, large: true}, nil
+}
+
+// free gives the buffer of a large group back.
+func (g *group) free() error {
+	b := g.buf
+	g.buf = nil
+	return vfs.FreeOffHeap(b)
 }
 
 // bytes finishes the group and returns what goes to disk.
@@ -92,25 +114,13 @@ func (p *groupPool) get() (*group, error) {
 	return &group{buf: b, used: groupHeaderBytes}, nil
 }
 
-// enlarge gives an empty group a buffer for one record of n bytes, header included.
-func (p *groupPool) enlarge(g *group, n int) error {
-	b, err := vfs.AllocOffHeap(groupBufferBytes(n))
-	if err != nil {
-		return err
-	}
-	old := g.buf
-	g.buf = b
-	return vfs.FreeOffHeap(old)
-}
-
-// put takes a group back.
-func (p *groupPool) put(g *group) error {
-	g.reset()
+// put takes a group back. Large ones, and those without a buffer, are left to the garbage collector.
+func (p *groupPool) put(g *group) {
 	if len(g.buf) != p.size {
-		return vfs.FreeOffHeap(g.buf)
+		return
 	}
+	g.reset()
 	p.free = append(p.free, g)
-	return nil
 }
 
 // shrink frees all but n groups.

@@ -206,10 +206,20 @@ func (j *Journal) Append(kind uint8, tag uint64, body []byte, sink Sink, t Token
 	}
 	crc := crc32.Checksum(body, castagnoli)
 	n := RecordOverhead + len(body)
+	var large *group
+	if groupHeaderBytes+n > j.pool.size {
+		var err error
+		if large, err = newLargeGroup(body); err != nil {
+			return 0, fmt.Errorf("journal group buffer: %w", err)
+		}
+	}
 	j.mu.Lock()
-	g, err := j.roomLocked(n)
+	g, err := j.roomLocked(n, large)
 	if err != nil {
 		j.mu.Unlock()
+		if large != nil {
+			err = errors.Join(err, large.free())
+		}
 		return 0, err
 	}
 	g.add(kind, tag, body, crc)
@@ -219,16 +229,21 @@ func (j *Journal) Append(kind uint8, tag uint64, body []byte, sink Sink, t Token
 	return p, nil
 }
 
-// openLocked returns the open group, without regard to its room.
-func (j *Journal) openLocked() (*group, error) {
+// acceptLocked says why nothing may be appended, or nil.
+func (j *Journal) acceptLocked() error {
 	switch {
 	case j.err != nil:
-		return nil, j.err
+		return j.err
 	case j.closing:
-		return nil, ErrClosed
+		return ErrClosed
 	case !j.started:
-		return nil, ErrNotStarted
+		return ErrNotStarted
 	}
+	return nil
+}
+
+// openLocked returns the open group, without regard to its room.
+func (j *Journal) openLocked() (*group, error) {
 	if j.open == nil {
 		g, err := j.pool.get()
 		if err != nil {
@@ -240,27 +255,32 @@ func (j *Journal) openLocked() (*group, error) {
 	return j.open, nil
 }
 
-// roomLocked returns the open group with room for n more bytes, bound to a segment.
-func (j *Journal) roomLocked(n int) (*group, error) {
+// roomLocked returns the open group with room for a record of n bytes, header included, bound to a segment. large, if not
+// nil, is a group made for that record; it becomes the open one.
+func (j *Journal) roomLocked(n int, large *group) (*group, error) {
+	if err := j.acceptLocked(); err != nil {
+		return nil, err
+	}
 	g, err := j.openLocked()
 	if err != nil {
 		return nil, err
 	}
-	if !g.fits(n) && g.content() {
-		next, err := j.pool.get() // first, so that a failure leaves everything as it was
-		if err != nil {
-			return nil, fmt.Errorf("journal group buffer: %w", err)
+	if !g.fits(n) || g.large && g.records > 0 {
+		next := large
+		if next == nil { // before anything changes, so that a failure leaves all as it was
+			if next, err = j.pool.get(); err != nil {
+				return nil, fmt.Errorf("journal group buffer: %w", err)
+			}
 		}
-		g.write = g.records > 0
-		j.sealLocked(g)
-		j.sealed.push(g)
+		if g.content() {
+			g.write = g.records > 0
+			j.sealLocked(g)
+			j.sealed.push(g)
+		} else {
+			j.pool.put(g)
+		}
 		next.seq = j.nextSeq
 		j.open, g = next, next
-	}
-	if !g.fits(n) {
-		if err := j.pool.enlarge(g, n); err != nil {
-			return nil, fmt.Errorf("journal group buffer: %w", err)
-		}
 	}
 	if g.records == 0 {
 		if g.opened == 0 {
@@ -275,6 +295,9 @@ func (j *Journal) roomLocked(n int) (*group, error) {
 func (j *Journal) force(sink Sink, t Token) (Position, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if err := j.acceptLocked(); err != nil {
+		return 0, err
+	}
 	g, err := j.openLocked()
 	if err != nil {
 		return 0, err
@@ -383,7 +406,7 @@ func (j *Journal) releaseLocked() error {
 		}
 	}
 	if j.open != nil {
-		errs = append(errs, j.pool.put(j.open))
+		j.pool.put(j.open)
 		j.open = nil
 	}
 	errs = append(errs, j.pool.shrink(0))

@@ -121,18 +121,41 @@ func (d *dir) removeLog(ctx context.Context, id entrylog.LogID) error {
 		return fmt.Errorf("remove entry log %s: %w", id, err)
 	}
 	invariant.CrashPoint("gc.log.states-kept")
-	d.indexMu.Lock()
-	err := d.ix.Drop(id)
-	d.indexMu.Unlock()
-	if err != nil {
-		return fmt.Errorf("remove entry log %s: %w", id, err)
-	}
-	invariant.CrashPoint("gc.log.dropped")
 	d.gen.Add(1)
+	// The file goes first. Were it forgotten first, a start in between would take it for a log that the index does not
+	// have yet, and its old states, fences missing, for newer than those in the index.
 	if err := d.log.Remove(id); err != nil && !errors.Is(err, entrylog.ErrNoLog) {
 		return fmt.Errorf("remove entry log %s: %w", id, err)
 	}
 	invariant.CrashPoint("gc.log.removed")
+	if err := d.dropGone(); err != nil {
+		return fmt.Errorf("remove entry log %s: %w", id, err)
+	}
+	invariant.CrashPoint("gc.log.dropped")
+	return nil
+}
+
+// dropGone makes the index forget the logs whose files are gone. One that is still being read, or that could not be
+// deleted, is forgotten later.
+func (d *dir) dropGone() error {
+	d.indexMu.Lock()
+	defer d.indexMu.Unlock()
+	ids, err := d.ix.Logs()
+	if err != nil {
+		return err
+	}
+	there := map[entrylog.LogID]bool{}
+	for _, info := range slices.Concat(d.log.Logs(), d.log.Pending()) {
+		there[info.ID] = true
+	}
+	for _, id := range ids {
+		if there[id] {
+			continue
+		}
+		if err := d.ix.Drop(id); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -466,7 +489,8 @@ func (s *Storage) RetryRemovals(i int) (left int, err error) {
 	if d.failed.Load() {
 		return 0, nil
 	}
-	return d.log.RetryRemovals()
+	left, err = d.log.RetryRemovals()
+	return left, errors.Join(err, d.dropGone())
 }
 
 // Generation returns what Delete has to be given: it changes with every recovery add, fence and deletion of the ledger. ok

@@ -20,7 +20,9 @@ type Bookie struct {
 	done   chan struct{}
 	failed sync.Once
 
-	replayed replayed   // written and read by Start
+	replayed  replayed // written and read by Start, as the next one
+	lossEpoch uint64   // see settleLossEpoch
+
 	switchMu sync.Mutex // serialises SetReadOnly
 
 	mu       sync.Mutex // guards what follows, and o.ID and o.Advertised until Start has returned

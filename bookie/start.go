@@ -142,15 +142,6 @@ func (b *Bookie) journalIDs() []string {
 	return ids
 }
 
-// lossEpoch returns what the ledgers' verification is compared with: 0 for a bookie whose id was never used before and
-// that never lost anything.
-func (b *Bookie) lossEpoch() uint64 {
-	if !b.identity.VerifyAdds() {
-		return 0
-	}
-	return b.identity.Epoch()
-}
-
 // replay brings back what the journals hold and ends with journals that take records.
 func (b *Bookie) replay(ctx context.Context) error {
 	b.phase.Store(phaseReplaying)
@@ -182,7 +173,7 @@ func (b *Bookie) settleLosses(ctx context.Context) error {
 		}
 	}
 	if len(b.identity.Loss()) == 0 {
-		return nil
+		return b.settleLossEpoch(false)
 	}
 	b.o.Logger.Warn("data may have been lost; every ledger that names this bookie goes into limbo", "why", strings.Join(b.identity.Loss(), "; "))
 	n, err := b.limboAll(ctx)
@@ -192,6 +183,9 @@ func (b *Bookie) settleLosses(ctx context.Context) error {
 	invariant.CrashPoint("bookie.limbo-marked")
 	if err := b.eng.st.AcceptLoss(ctx); err != nil {
 		return withExit(ExitIO, fmt.Errorf("accept the loss: %w", err))
+	}
+	if err := b.settleLossEpoch(true); err != nil {
+		return err
 	}
 	invariant.CrashPoint("bookie.loss-accepted")
 	if err := b.identity.LossHandled(ctx); err != nil {
@@ -251,7 +245,7 @@ func (b *Bookie) limboAll(ctx context.Context) (int, error) {
 // serve opens the gate.
 func (b *Bookie) serve(context.Context) error {
 	b.eng.checkDisks()
-	srv := newServer(&b.o, b.eng.st, b.eng.journals, b.state, b.m, b.checkOpen, b.lossEpoch())
+	srv := newServer(&b.o, b.eng.st, b.eng.journals, b.state, b.m, b.checkOpen, b.lossEpoch)
 	b.mu.Lock()
 	b.srv = srv
 	b.mu.Unlock()

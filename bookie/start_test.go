@@ -440,7 +440,40 @@ func TestLossPutsLedgersInLimbo(t *testing.T) {
 	check(b)
 	record(5)
 	s.dial(b).add(5, 0, "open, and verified")
+	epoch := b.lossEpoch
+	require.NotZero(t, epoch)
 	s.stop(b)
 	b = s.start()
+	require.Equal(t, epoch, b.lossEpoch, "a restart is no loss")
 	check(b)
+	require.Equal(t, wire.OK, s.dial(b).do(wire.Request{Proto: wire.V3, Op: wire.OpForce, Ledger: 5}).Code, "verified before the restart")
+	s.stop(b)
+	require.NoError(t, vfs.WriteFileAtomic(s.fs, lossEpochPath("/ledgers"), []byte("loss epoch 1\ncrc32c 00000000\n")))
+	b = s.start()
+	require.Greater(t, b.lossEpoch, epoch, "damage verifies more, not less")
+}
+
+func TestLossEpochFile(t *testing.T) {
+	fs := memfs.New("/a/current", "/b/current")
+	dirs := []string{"/a", "/b"}
+	e, err := readLossEpoch(fs, dirs)
+	require.NoError(t, err)
+	require.Zero(t, e)
+	require.NoError(t, writeLossEpoch(fs, dirs, 17))
+	require.NoError(t, writeLossEpoch(fs, dirs[:1], 19))
+	e, err = readLossEpoch(fs.CrashClone(1, 0), dirs)
+	require.NoError(t, err)
+	require.Equal(t, uint64(19), e)
+	require.NoError(t, fs.Remove(lossEpochPath("/b")))
+	e, err = readLossEpoch(fs, dirs)
+	require.NoError(t, err)
+	require.Zero(t, e)
+	good := encodeLossEpoch(17)
+	for i := range good {
+		for bit := range 8 {
+			bad := append([]byte(nil), good...)
+			bad[i] ^= 1 << bit
+			require.Zero(t, decodeLossEpoch(bad))
+		}
+	}
 }

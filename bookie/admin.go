@@ -201,6 +201,7 @@ func (b *Bookie) WritePrometheus(w io.Writer) {
 	if collector != nil {
 		collector.WritePrometheus(w)
 	}
+	writeCompat(w, eng.lastDisks(), eng.st.Stats(), collector)
 }
 
 // writeState writes what is known at any time.

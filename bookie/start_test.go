@@ -141,6 +141,7 @@ func TestStartServesRegistersAndStops(t *testing.T) {
 	for _, line := range []string{
 		"bookie_SERVER_STATUS 1\n", "bindery_ready 1\n", `bookkeeper_server_ADD_ENTRY_count{success="true"} 50` + "\n",
 		`bookkeeper_server_ADD_ENTRY{success="true",quantile="1.0"} NaN` + "\n", "bindery_add_seconds_count 50\n",
+		"bookie_ledger_writable_dirs 1\n", "bookie_ledger_dir__ledgers_usage ", "bookie_DELETED_LEDGER_TOTAL 0\n", "bookie_journal_JOURNAL_SYNC",
 	} {
 		require.Contains(t, metrics.String(), line)
 	}

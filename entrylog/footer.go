@@ -142,7 +142,7 @@ func (f *Footer) readCheckpoints(v view, clip, synced int64) error {
 	if !d.known {
 		d.meta, d.known = v.meta, true // from a footer that has gone bad since
 	}
-	c, err := readContent(v.f, d, synced)
+	c, err := readContent(v.f, d, synced, f.store.exact())
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package entrylog
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -51,20 +50,6 @@ type model struct {
 
 func newModel() *model {
 	return &model{entries: map[entryID][]byte{}, at: map[entryID]Location{}, states: map[int64]string{}}
-}
-
-func (m *model) clone() *model {
-	c := newModel()
-	for k, v := range m.entries {
-		c.entries[k] = v
-	}
-	for k, v := range m.at {
-		c.at[k] = v
-	}
-	for k, v := range m.states {
-		c.states[k] = v
-	}
-	return c
 }
 
 // batch is what one checkpoint holds.
@@ -191,5 +176,3 @@ func mustOpen(t *testing.T, fs vfs.FS, o Options) (*Store, *Recovered) {
 	require.NoError(t, err)
 	return s, r
 }
-
-var errInjected = errors.New("injected")

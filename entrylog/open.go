@@ -177,7 +177,7 @@ func (s *Store) takeUnsealed(l *logFile, d *discovery, r *Recovered) error {
 	if err != nil {
 		return err
 	}
-	c, err := readContent(f, d, l.synced)
+	c, err := readContent(f, d, l.synced, s.exact())
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("recover entry log %s: %w", d.id, err)
 	}
@@ -204,6 +204,9 @@ func (s *Store) takeUnsealed(l *logFile, d *discovery, r *Recovered) error {
 	s.o.Logger.Info("recovered an entry log", "file", l.path, "checkpoints", len(c.commits), "bytes", c.end, "tail", rec.Tail, "damage", len(c.damage), "sealed", l.info.Sealed)
 	return nil
 }
+
+// exact says whether what the caller knows to have been synced is all that was promised.
+func (s *Store) exact() bool { return s.o.Durable != Position{} }
 
 // sealFound gives a log found without a footer one: first the tail becomes a checkpoint of its own.
 func (s *Store) sealFound(l *logFile, d *discovery, c *content) (err error) {

@@ -153,15 +153,17 @@ type contentReader struct {
 	w      walker
 	d      *discovery
 	synced int64 // what lies before is known to have been synced
+	exact  bool  // and what lies behind need not be there
 	c      content
 	states map[int64][]byte
 	// tailLimit ends the tail: the end of the file, or of the entries of a checkpoint that is none.
 	tailLimit int64
 }
 
-// readContent returns what an unsealed log holds, given how far it is known to have been synced. Its error is an I/O error.
-func readContent(f vfs.File, d *discovery, synced int64) (*content, error) {
-	r := &contentReader{d: d, synced: synced, states: map[int64][]byte{}, tailLimit: d.size}
+// readContent returns what an unsealed log holds, given how far it is known to have been synced; exact says that nothing
+// behind that was ever promised to be there. Its error is an I/O error.
+func readContent(f vfs.File, d *discovery, synced int64, exact bool) (*content, error) {
+	r := &contentReader{d: d, synced: synced, exact: exact, states: map[int64][]byte{}, tailLimit: d.size}
 	r.w = walker{path: d.path, f: f, m: d.meta, limit: d.size, step: walkWindow}
 	if d.last != nil {
 		r.synced = max(r.synced, d.last.start) // see commit
@@ -220,9 +222,10 @@ func (r *contentReader) chain() error {
 	return nil
 }
 
-// provisional looks at the last commit, of which it is not known that it was synced. If its tables are not whole, its sync
-// never returned, and it is no checkpoint: what it covers is tail. Its states are true all the same, and kept if they can be
-// read.
+// provisional looks at the last commit, of which it is not known that it was synced. If what it covers is not whole, its sync
+// never returned, and it is no checkpoint: what can be read of it is tail. Entries count for this only if the caller knows
+// where the last checkpoint ended. Otherwise a damaged one may well have been promised, and believing the tables keeps it an
+// error instead of an absence.
 func (r *contentReader) provisional(c *commit) (whole bool, err error) {
 	whole = true
 	r.w.limit, r.w.step = c.off, walkWindow
@@ -236,7 +239,15 @@ func (r *contentReader) provisional(c *commit) (whole bool, err error) {
 	if err != nil && !corrupt.Is(err) {
 		return false, err
 	}
-	if whole = whole && err == nil; !whole {
+	whole = whole && err == nil
+	if whole && r.exact {
+		_, stop, err := scanRuns(&r.w, c.start, c.tables)
+		if err != nil {
+			return false, err
+		}
+		whole = stop == c.tables
+	}
+	if !whole {
 		r.c.tailStates = states
 		r.tailLimit = c.tables
 	}

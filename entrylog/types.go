@@ -84,8 +84,9 @@ type Options struct {
 	// OpenFilesMax bounds the read handles kept open. Default 256.
 	OpenFilesMax int
 	// Durable is the position up to which the caller knows the directory to have been synced (Store.Durable at the
-	// last checkpoint, kept with the mark). If less is found, Open reports damage instead of a torn tail. The zero
-	// value claims nothing.
+	// last checkpoint, kept with the mark); nothing behind it was promised to be there. If less is found, Open reports
+	// damage instead of a torn tail. The zero value claims nothing: then damage in the last checkpoint of a log may pass
+	// for a torn tail, and a torn tail for damage.
 	Durable Position
 	// MinLog is the highest log id that the caller has heard of (from the index). New logs get higher ids.
 	MinLog LogID

@@ -94,6 +94,7 @@ type dir struct {
 	last       *markTable // what it says
 	mark       []uint64   // everything before is durable here
 	written    dirMark    // the row in its own mark file
+	caughtUp   bool       // what replay brought is durable
 	markSeq    uint64
 	lost       bool
 	lossErr    error

@@ -128,6 +128,7 @@ func (s *Storage) placeNewMarks() {
 	for _, d := range s.dirs {
 		if d.mark == nil {
 			d.mark = slices.Clone(s.usable)
+			d.written.pos = slices.Clone(s.usable)
 		}
 	}
 }
@@ -169,6 +170,7 @@ func (s *Storage) advance(d *dir, mark []uint64) error {
 	defer s.markMu.Unlock()
 	d.raiseMark(mark)
 	if mark != nil {
+		d.caughtUp = true
 		for _, other := range s.dirs {
 			// The mark is taken before the test, so what comes after the test lies behind the mark.
 			if now := s.takeMark(); other != d && !other.failed.Load() && other.idle() {
@@ -193,12 +195,16 @@ func (s *Storage) writeMarks(first *dir) error {
 		i := slices.Index(order, first)
 		order[0], order[i] = order[i], order[0]
 	}
+	caughtUp := s.caughtUp()
 	var firstErr error
 	for _, d := range order {
 		if d.failed.Load() {
 			continue
 		}
-		own := dirMark{id: d.id, durable: d.log.Durable(), pos: slices.Clone(d.mark)}
+		own := dirMark{id: d.id, durable: d.log.Durable(), pos: d.written.pos}
+		if caughtUp {
+			own.pos = slices.Clone(d.mark)
+		}
 		if err := s.writeMark(d, own); err != nil {
 			err = fmt.Errorf("write mark: %w", err)
 			if isPassing(err) { // a file system that copies on write needs space for it
@@ -227,6 +233,18 @@ func (s *Storage) writeMarks(first *dir) error {
 		invariant.CrashPoint("storage.mark.reported")
 	}
 	return nil
+}
+
+// caughtUp reports whether every directory has flushed what replay brought. Until then no mark moves on disk: what one
+// directory had not flushed when the process before died may have been replayed into another one, whose own mark lies
+// further on.
+func (s *Storage) caughtUp() bool {
+	for _, d := range s.dirs {
+		if !d.caughtUp && !d.failed.Load() {
+			return false
+		}
+	}
+	return true
 }
 
 // minWritten is minMark over what is on disk.

@@ -51,3 +51,46 @@ func TestIdleDirectoryIsNotOneThatFlushesStates(t *testing.T) {
 	mu.Unlock()
 	e.close()
 }
+
+// TestReplayedIntoAnotherDirectory: a ledger that was not flushed before a crash is replayed into a directory whose mark
+// lies behind its records already. That mark must not let go of them.
+func TestReplayedIntoAnotherDirectory(t *testing.T) {
+	e := newEnv(t, 2, 1, nil).open()
+	e.checkpoint()
+	// Records of a ledger of the first directory, then a checkpoint of the second one.
+	first, second := int64(-1), int64(-1)
+	for id := int64(1); first < 0 || second < 0; id++ {
+		e.mustAdd(id, 0, 200)
+		if e.home(id).index == 0 {
+			first = id
+		} else {
+			second = id
+		}
+	}
+	e.mustAdd(first, 1, 200)
+	e.mustAdd(second, 1, 200)
+	require.NoError(t, e.s.dirs[1].request().wait(t.Context()))
+	e.crash(1, 0)
+	// Now the first ledger goes to the second directory, which does not flush; the first one does, and there is a crash.
+	s, err := Open(e.fs, e.options())
+	require.NoError(t, err)
+	e.s = s
+	l, err := s.ledgers.get(first)
+	require.NoError(t, err)
+	l.d = s.dirs[1]
+	_, err = e.j.replay(s)
+	require.NoError(t, err)
+	l.Release()
+	var m MarkSource = e.j
+	s.source.Store(&m)
+	require.NoError(t, s.dirs[0].request().wait(t.Context()))
+	e.crash(2, 0)
+	e.open()
+	for entry := range int64(2) {
+		e.requireEntry(first, entry, 200)
+		e.requireEntry(second, entry, 200)
+	}
+	e.checkpoint()
+	require.Equal(t, e.j.Mark(), e.s.Marks(), "the marks move once everybody has flushed")
+	e.close()
+}

@@ -42,7 +42,8 @@ func (m *model) explain(id, entry int64) string {
 		return err.Error()
 	}
 	defer l.Release()
-	out := fmt.Sprintf("home %d elsewhere %b birth %d floor %v seq %d; ", l.d.index, l.elsewhere, l.birth, l.floor, l.seq)
+	out := fmt.Sprintf("replica %+v loaded %v unproven %v stateless %v degraded %v lost %v; ", l.Replica, l.loaded, l.unproven, l.stateless, m.e.s.degraded.Load(), m.e.s.Lost())
+	out += fmt.Sprintf("home %d elsewhere %b birth %d floor %v seq %d; ", l.d.index, l.elsewhere, l.birth, l.floor, l.seq)
 	for _, d := range m.e.s.dirs {
 		loc, ok := d.ov.find(id, entry, 0)
 		out += fmt.Sprintf("dir %d: overlay %v %v", d.index, loc, ok)

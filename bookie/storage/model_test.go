@@ -189,7 +189,7 @@ func (m *model) put() {
 			return
 		}
 		if err != nil {
-			m.fail("put %d/%d: %v", id, entry, err)
+			m.fail("put %d/%d: %v\n%s%s", id, entry, err, m.explain(id, entry), m.explainState(id))
 		}
 		l.entries[entry] = version
 		next = max(next, entry+1)

@@ -43,9 +43,8 @@ type conn struct {
 	out      *[]byte    // encoded answers that no sender has taken yet
 	sending  bool       // a sender owns send
 	isShut   bool
-	slots    []slot // answers owed by the journals
-	free     []uint32
-	owed     int // slots in use
+	table    *slotTable // answers owed by the journals; nil while there are none
+	owed     int        // slots in use
 	polls    pollList
 	parked   deque[*readTask] // reads that wait until the peer has taken earlier answers
 	unsent   int64            // bytes in out and send
@@ -70,6 +69,15 @@ type slot struct {
 	version       byte
 	code          wire.Code // the answer if the record is durable
 }
+
+// slotTable is the slots of a connection with answers owed. Tables come from a pool, so that connections that are idle
+// after a burst hold none.
+type slotTable struct {
+	slots []slot
+	free  []uint32
+}
+
+var slotTables = sync.Pool{New: func() any { return new(slotTable) }}
 
 func newConn(s *server, nc net.Conn) (*conn, error) {
 	c := &conn{srv: s, nc: nc, closing: make(chan struct{}), inWant: bufSmall}

@@ -15,15 +15,19 @@ const pressedTimeout = 2 * time.Second
 
 // slotLocked takes a slot for an answer to r that a journal will release.
 func (c *conn) slotLocked(r *wire.Request, start int64, size int) uint32 {
-	var i uint32
-	if n := len(c.free); n > 0 {
-		i = c.free[n-1]
-		c.free = c.free[:n-1]
-	} else {
-		i = uint32(len(c.slots)) //nolint:gosec // bounded by the budget
-		c.slots = append(c.slots, slot{})
+	if c.table == nil {
+		c.table = slotTables.Get().(*slotTable)
 	}
-	c.slots[i] = slot{
+	t := c.table
+	var i uint32
+	if n := len(t.free); n > 0 {
+		i = t.free[n-1]
+		t.free = t.free[:n-1]
+	} else {
+		i = uint32(len(t.slots)) //nolint:gosec // bounded by the budget
+		t.slots = append(t.slots, slot{})
+	}
+	t.slots[i] = slot{
 		txn: r.TxnID, ledger: r.Ledger, entry: r.Entry, start: start, size: int32(size), //nolint:gosec // a frame's size
 		rawOp: r.RawOp, op: r.Op, proto: r.Proto, version: r.Version, code: wire.OK,
 	}
@@ -31,20 +35,22 @@ func (c *conn) slotLocked(r *wire.Request, start int64, size int) uint32 {
 	return i
 }
 
-// freeSlotLocked gives a slot back. When none is in use, a table that a burst has made large is dropped.
+// freeSlotLocked gives a slot back, and with the last one the table.
 func (c *conn) freeSlotLocked(i uint32) {
-	c.free = append(c.free, i)
-	c.owed--
-	if c.owed == 0 && len(c.slots) > 1024 && c.isShut {
-		c.slots, c.free = nil, nil
+	if c.owed--; c.owed > 0 {
+		c.table.free = append(c.table.free, i)
+		return
 	}
+	c.table.slots, c.table.free = c.table.slots[:0], c.table.free[:0]
+	slotTables.Put(c.table)
+	c.table = nil
 }
 
 // JournalDone encodes the answer that was owed by a record. It implements journal.Sink.
 func (c *conn) JournalDone(t journal.Token, err error) {
 	c.mu.Lock()
 	i := uint32(t.C) //nolint:gosec // a slot's index
-	s := c.slots[i]
+	s := c.table.slots[i]
 	if c.now == 0 {
 		c.now = now()
 	}

@@ -26,7 +26,7 @@
 // Start: take the port (connections are closed at once), lock and check the directories against metadata, open journals
 // and storage, replay, sync what was replayed, put losses into limbo, serve, watch disks and collect garbage, register.
 //
-// Stop, in this order: unregister; accept and read nothing more; answer what has been read, at most as long as the caller
+// Stop, in this order: register read-only and serve on for the drain time, if one is set; unregister; accept and read nothing more; answer what has been read, at most as long as the caller
 // waits; close connections; end garbage collection; sync the journals; flush the write caches and write the marks; close
 // the files; note a clean stop in directories and metadata. SIGKILL at any moment loses nothing that was acknowledged.
 //

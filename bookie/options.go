@@ -53,6 +53,7 @@ type Options struct {
 	ReadWorkers       int           // concurrent reads from disk; default 4 per core, 8 to 64
 	DiskCheckInterval time.Duration // default 5 s
 	ReadOnly          bool          // start, and stay, read-only (--read-only)
+	Drain             time.Duration // how long a stop lets clients move their ledgers away, registered read-only; default 0
 
 	FS     vfs.FS       // default: the operating system's
 	Logger *slog.Logger // default: slog.Default()
@@ -130,6 +131,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("limits.in_flight = %d: must be at least 1 MiB", o.InFlightBytes)
 	case o.SlowClientTimeout < time.Second:
 		return fmt.Errorf("limits.slow_client_timeout = %v: must be at least 1s", o.SlowClientTimeout)
+	case o.Drain < 0:
+		return fmt.Errorf("drain time %v is negative", o.Drain)
 	case o.FrameLimit < 1<<10 || o.FrameLimit > 64<<20:
 		return fmt.Errorf("frame limit of %d bytes: must be between 1 KiB and 64 MiB", o.FrameLimit)
 	case o.ReadWorkers < 1 || o.ReadWorkers > 1024:

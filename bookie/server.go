@@ -34,6 +34,7 @@ type server struct {
 	addsInProgress atomic.Int64
 	malformed      rateLimit
 	slow           rateLimit
+	full           rateLimit
 
 	stopping atomic.Bool
 	stopped  chan struct{}  // closed when stopping is set
@@ -121,6 +122,9 @@ func (s *server) accept(nc net.Conn) {
 	if s.stopping.Load() || len(s.conns) >= connectionsMax {
 		s.mu.Unlock()
 		_ = nc.Close()
+		if ok, skipped := s.full.allow(10 * time.Second); ok && !s.stopping.Load() {
+			s.log.Warn("closed a new connection: the limit is reached", "connections", connectionsMax, "not_logged", skipped)
+		}
 		return
 	}
 	s.conns[c] = struct{}{}

@@ -368,6 +368,20 @@ func TestStopOrder(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+func TestStopDrains(t *testing.T) {
+	s := newSite(t)
+	s.mod = func(o *Options) { o.Drain = 300 * time.Millisecond }
+	b := s.start()
+	stopped := make(chan error, 1)
+	start := time.Now()
+	go func() { stopped <- b.Stop(context.Background()) }()
+	s.eventuallyRegistered(true)
+	s.dial(b).add(1, 0, "a writer that is about to move")
+	require.NoError(t, <-stopped)
+	require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
+	require.Nil(t, s.registered())
+}
+
 // A journal that hangs does not make a stop hang for ever on its clients.
 func TestStopIsBounded(t *testing.T) {
 	s := newSite(t)

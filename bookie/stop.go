@@ -37,6 +37,7 @@ func (b *Bookie) Stop(ctx context.Context) error {
 
 func (b *Bookie) shutdown(ctx context.Context) error {
 	var errs []error
+	b.drain(ctx)
 	// 1. Out of the metadata: no new ledger picks this bookie.
 	b.state.set(ReasonStopping, true, "")
 	b.bg.stop()
@@ -63,6 +64,21 @@ func (b *Bookie) shutdown(ctx context.Context) error {
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.o.MetadataTimeout)
 	defer cancel()
 	return b.identity.CloseClean(closeCtx)
+}
+
+// drain gives clients time to move their ledgers: the bookie is registered read-only, so that none picks it, and serves on.
+func (b *Bookie) drain(ctx context.Context) {
+	if b.o.Drain <= 0 {
+		return
+	}
+	b.reg.SetReadOnly(true)
+	b.o.Logger.Info("draining: registered read-only, serving on", "for", b.o.Drain)
+	t := time.NewTimer(b.o.Drain)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // cutOf returns a channel that is closed when ctx is over, but not before answerGrace, and a function that ends the

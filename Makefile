@@ -27,13 +27,13 @@ run: build ## a cluster of three bookies on this machine, data in ./bindery-data
 	bin/bindery standalone
 
 test: vet ## go vet and every package's tests
-	$(GO) test -timeout 10m $(TESTFLAGS) ./...
+	$(GO) test -timeout 20m $(TESTFLAGS) ./...
 
 race: ## the core packages under the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m $(TESTFLAGS) $(RACE_PKGS)
+	CGO_ENABLED=1 $(GO) test -race -timeout 25m $(TESTFLAGS) $(RACE_PKGS)
 
 invariants: ## the tests with internal assertions switched on
-	$(GO) test -tags invariants -timeout 10m $(TESTFLAGS) ./...
+	$(GO) test -tags invariants -timeout 20m $(TESTFLAGS) ./...
 
 fuzz-smoke: ## every fuzz target for FUZZTIME (5s)
 	FUZZTIME=$(FUZZTIME) .ci/fuzz

@@ -28,6 +28,7 @@ func run() int {
 	flag.IntVar(&b.rounds, "rounds", 3, "rounds")
 	flag.DurationVar(&b.duration, "duration", 5*time.Second, "measured time of one figure")
 	flag.StringVar(&b.memory, "memory", "256MiB", "storage.memory of the servers")
+	flag.BoolVar(&b.packages, "packages", true, "run the packages' own Go benchmarks too")
 	flag.StringVar(&b.only, "only", "", "measure only loads whose name contains this")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -20,6 +20,7 @@ type benchmark struct {
 	bin, dir, out, memory, only string
 	rounds                      int
 	duration                    time.Duration
+	packages                    bool
 
 	disk    []disk              // per round
 	figures map[string][]figure // per load and round
@@ -64,9 +65,12 @@ func (b *benchmark) run(ctx context.Context) error {
 			fmt.Fprintf(os.Stderr, "  %-48s %9.0f/s  p99 %.2f ms\n", l.name, f.PerSecond, f.Latency["p99"]/1e3)
 		}
 	}
-	allocations, err := goBenchmarks(ctx)
-	if err != nil {
-		return err
+	allocations := ""
+	if b.packages {
+		var err error
+		if allocations, err = goBenchmarks(ctx); err != nil {
+			return err
+		}
 	}
 	table := b.table(allocations)
 	if _, err := io.WriteString(os.Stdout, table); err != nil {

@@ -84,10 +84,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
+	err = usageError(c, err)
 	var e *exitError
 	if errors.As(err, &e) && e.err == nil {
 		return e.code // the command has said on its own what there was to say

@@ -19,7 +19,12 @@ func newLogger(w io.Writer, level string) *slog.Logger {
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		l = slog.LevelInfo // the configuration has checked the word
 	}
-	o := &slog.HandlerOptions{Level: l}
+	o := &slog.HandlerOptions{Level: l, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration { // JSON would show nanoseconds without saying so
+			a.Value = slog.StringValue(a.Value.Duration().String())
+		}
+		return a
+	}}
 	if isTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, o))
 	}

@@ -59,6 +59,9 @@ func (o *runOptions) run(c *cobra.Command) error {
 	e := l.Resolve(config.ThisMachine(), len(p.plan.bookies))
 	applyLimits(e, p.log)
 	return p.serve(c.Context(), e, func() error {
+		if p.member != nil {
+			p.log.Info("metadata serves", "address", l.Metadata.Server.Listen)
+		}
 		for _, b := range p.bookies {
 			p.log.Info("serving", "address", b.Addr().String())
 		}

@@ -56,7 +56,7 @@ func ParseSize(s string) (Size, error) {
 		return Size(math.Round(f * float64(u.bytes))), nil
 	}
 	if _, err := strconv.ParseFloat(t, 64); err == nil {
-		return 0, fmt.Errorf("%q has no unit: write for example \"%sMiB\"", s, t)
+		return 0, fmt.Errorf("%q has no unit: write \"%sB\" for bytes, or KiB, MiB, GiB", s, t)
 	}
 	return 0, fmt.Errorf("%q is not a size such as \"512KiB\"", s)
 }

@@ -74,6 +74,11 @@ func (o *benchClusterOptions) run(c *cobra.Command) error {
 		return exit(exitUsage, fmt.Errorf("--size: %w", err))
 	}
 	o.plan.Size = int(min(size, 1<<30))
+	for _, name := range []string{"ledgers", "outstanding"} {
+		if f := c.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
+			return exit(exitUsage, fmt.Errorf("--%s must be at least 1", name))
+		}
+	}
 	if o.plan.Ledgers == 0 {
 		o.plan.Ledgers = 4
 		if o.raw != "" {

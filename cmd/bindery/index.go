@@ -168,7 +168,11 @@ func verifyIndex(ctx context.Context, w io.Writer, d *offlineDir, path string, o
 			return err
 		}
 	} else {
-		fmt.Fprintf(w, "compared %d entries with %d entry logs\n", out.Entries, out.Logs)
+		fmt.Fprintf(w, "compared %d entries with %d entry logs", out.Entries, out.Logs)
+		if later := len(s.Logs()) - out.Logs; later > 0 {
+			fmt.Fprintf(w, "; %d newer not in the index yet: the bookie finds their entries by their footers and adds them", later)
+		}
+		fmt.Fprintln(w)
 		for _, f := range out.Findings {
 			fmt.Fprintln(w, f)
 		}

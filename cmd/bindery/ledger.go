@@ -9,8 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/binderylog/bindery/ledgerclient"
 	"github.com/spf13/cobra"
+
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/ledgerclient"
 )
 
 func newLedgerCommand() *cobra.Command {
@@ -115,6 +117,9 @@ func describe(id ledgerclient.LedgerID, err error) error {
 	var q *ledgerclient.QuorumError
 	if errors.As(err, &q) {
 		return err
+	}
+	if errors.Is(err, ledgerclient.ErrNoSuchLedger) && errors.Is(err, metadata.ErrNoLedger) { // each layer says so once more
+		return fmt.Errorf("ledger %d: %w", id, ledgerclient.ErrNoSuchLedger)
 	}
 	if strings.Contains(err.Error(), fmt.Sprintf("ledger %d", id)) {
 		return err

@@ -70,7 +70,7 @@ type layout struct {
 }
 
 func (o *standaloneOptions) run(c *cobra.Command) error {
-	if o.bookies < 0 || o.bookies > bookiesMax {
+	if o.bookies < 0 || o.bookies > bookiesMax || o.bookies == 0 && c.Flags().Changed("bookies") {
 		return exit(bookie.ExitConfig, fmt.Errorf("--bookies %d is outside 1 to %d", o.bookies, bookiesMax))
 	}
 	l, err := o.load()

@@ -174,6 +174,7 @@ func (s *server) journalFailed(err error) { s.state.journalFailed(err) }
 func (s *server) stop(cut <-chan struct{}) {
 	s.stopping.Store(true)
 	close(s.stopped)
+	s.verify.cancel() // adds that wait for metadata are refused now
 	s.mu.Lock()
 	for _, ln := range s.lns {
 		_ = ln.Close()

@@ -147,5 +147,5 @@ func TestStopWithAddsInVerification(t *testing.T) {
 	require.Eventually(t, func() bool { return f.asked.Load() == 1 }, 5*time.Second, time.Millisecond)
 	start := time.Now()
 	b.stop()
-	require.Less(t, time.Since(start), 6*time.Second)
+	require.Less(t, time.Since(start), 2*time.Second)
 }

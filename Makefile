@@ -11,7 +11,7 @@ TESTFLAGS ?=
 # Packages whose concurrency the race detector watches. It needs cgo, which nothing else here does.
 RACE_PKGS ?= ./journal/... ./entrylog/... ./bookie/... ./ledgerclient/... ./internal/...
 FUZZTIME  ?= 5s
-CRASH_ROUNDS ?= 60
+CRASH_ROUNDS ?= $(or $(ROUNDS),60)
 LINT     := $(GO) tool -modfile=tools/lint/go.mod
 
 .PHONY: build run test race invariants fuzz-smoke crash e2e bench bench-compare lint fmt vet vuln arch check clean help

@@ -1,7 +1,6 @@
 package ledgerclient
 
 import (
-	"context"
 	"time"
 
 	"github.com/binderylog/bindery/internal/ledger"
@@ -77,24 +76,6 @@ func answerOf(code wire.Code) ledger.Answer {
 		return ledger.AnswerUnauthorized
 	}
 	return ledger.AnswerUnknown
-}
-
-// waiter is the sink of a caller that waits for one call.
-type waiter chan *call
-
-func (w waiter) callDone(c *call) { w <- c }
-
-// wait sends the request and waits for its answer or the end of ctx.
-func (p *peer) wait(ctx context.Context, proto wire.Proto, r *wire.Request, timeout time.Duration) (*call, error) {
-	w := make(waiter, 1)
-	c := &call{sink: w}
-	p.send(proto, r, c, timeout)
-	select {
-	case <-w:
-		return c, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // send sends a request whose answer goes to c.sink, or nowhere if that is nil.

@@ -517,9 +517,6 @@ func (c *cluster) register(b *fakeBookie, readOnly bool) {
 	require.NoError(c.t, err)
 }
 
-// unregister ends a bookie's session.
-func (c *cluster) unregister(b *fakeBookie) { c.stores[b.id].ExpireSession() }
-
 func (c *cluster) bookie(id BookieID) *fakeBookie {
 	for _, b := range c.bookies {
 		if b.id == id {

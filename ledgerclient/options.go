@@ -9,16 +9,23 @@ import (
 	"github.com/binderylog/bindery/internal/wire"
 )
 
-// The vocabulary of the protocol, defined in internal/ledger.
 type (
-	LedgerID   = ledger.ID
-	EntryID    = ledger.EntryID
-	BookieID   = ledger.BookieID
-	Metadata   = ledger.Metadata
-	Fragment   = ledger.Fragment
-	State      = ledger.State
+	// LedgerID names a ledger.
+	LedgerID = ledger.ID
+	// EntryID is the position of an entry in its ledger, from 0.
+	EntryID = ledger.EntryID
+	// BookieID is the name under which a bookie registers.
+	BookieID = ledger.BookieID
+	// Metadata is the record of a ledger in the metadata store.
+	Metadata = ledger.Metadata
+	// Fragment is a run of entries that one ensemble stores.
+	Fragment = ledger.Fragment
+	// State is the state of a ledger.
+	State = ledger.State
+	// DigestType says which digest the entries of a ledger carry.
 	DigestType = ledger.DigestType
-	Quorum     = ledger.Quorum // valid when Ensemble >= Write >= Ack >= 1
+	// Quorum is the replication of a ledger: valid when Ensemble >= Write >= Ack >= 1.
+	Quorum = ledger.Quorum
 )
 
 // Constants of the protocol.

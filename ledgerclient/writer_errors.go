@@ -22,7 +22,8 @@ func (l *writerLoop) refused(ln *lane, code wire.Code) {
 
 // note remembers the newest error of each bookie.
 func (l *writerLoop) note(err error) {
-	if be, ok := err.(*BookieError); ok {
+	var be *BookieError
+	if errors.As(err, &be) {
 		for i, old := range l.errs {
 			var o *BookieError
 			if errors.As(old, &o) && o.Bookie == be.Bookie {

@@ -20,7 +20,6 @@ type world struct {
 	late     []*metaOp // writes of unknown outcome that may still land
 	wants    []*metaOp // metadata operations that wait for their outcome
 	acked    []EntryID // released to an application, over all writers
-	sealedBy string
 	log      []string
 	broken   []string // violated invariants
 	noLoss   bool     // no bookie loses anything: the strict form of I5 holds
@@ -38,7 +37,6 @@ type simBookie struct {
 	lossEpoch       uint64
 	conn            uint64
 	fenceAnswered   bool
-	clean           bool // skip the durability of the next crash
 }
 
 type simEntry struct {
@@ -57,7 +55,6 @@ type simClient struct {
 	bodies  map[EntryID]string
 	dead    bool
 	closed  *Action
-	next    EntryID
 	lastFn  EntryID // last released
 }
 

@@ -397,3 +397,9 @@ func TestStatus(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "did not answer as a bindery process does")
 }
+
+func TestRunExitCodes(t *testing.T) {
+	fails(t, 1, "unknown flag", "run", "--frob")
+	fails(t, 1, "usage: bindery standalone", "standalone", "extra")
+	fails(t, 2, "usage: bindery ledger read ID", "ledger", "read")
+}

@@ -50,23 +50,26 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// usageError gives wrong flags and arguments their exit code: that of a bad configuration for the commands that a service
-// manager starts, which must not start them again and again. Cobra reports wrong arguments as plain errors, worded in a
-// way of its own, that do not say which arguments there should be.
+// usageError gives wrong arguments, which cobra reports as plain errors worded in a way of its own, their exit code, and
+// says which arguments there should be.
 func usageError(c *cobra.Command, err error) error {
 	var e *exitError
-	usage := errors.As(err, &e) && e.code == exitUsage
-	if e == nil {
-		for _, start := range []string{"accepts ", "requires ", "unknown command", "unknown flag", "unknown shorthand", "required flag", "invalid argument"} {
-			if strings.HasPrefix(err.Error(), start) {
-				usage = true
-				err = exit(exitUsage, fmt.Errorf("%w (usage: %s)", err, c.UseLine()))
-				break
-			}
+	if errors.As(err, &e) {
+		return err
+	}
+	for _, start := range []string{"accepts ", "requires ", "unknown command", "unknown flag", "unknown shorthand", "required flag", "invalid argument"} {
+		if strings.HasPrefix(err.Error(), start) {
+			return exit(usageCode(c), fmt.Errorf("%w (usage: %s)", err, c.UseLine()))
 		}
 	}
-	if usage && (c.Name() == "run" || c.Name() == "standalone") && !c.Parent().HasParent() {
-		err = exit(bookie.ExitConfig, err)
-	}
 	return err
+}
+
+// usageCode is the exit code for wrong flags and arguments: that of a bad configuration for the commands that a service
+// manager starts, which must not start them again and again.
+func usageCode(c *cobra.Command) int {
+	if path := c.CommandPath(); path == "bindery run" || path == "bindery standalone" {
+		return bookie.ExitConfig
+	}
+	return exitUsage
 }

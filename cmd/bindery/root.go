@@ -27,7 +27,7 @@ func newRootCommand() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return exit(exitUsage, fmt.Errorf("%w (see `%s --help`)", err, c.CommandPath()))
+		return exit(usageCode(c), fmt.Errorf("%w (see `%s --help`)", err, c.CommandPath()))
 	})
 	root.AddCommand(
 		newBenchCommand(),

@@ -105,9 +105,9 @@ func StartEmbedded(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
 	return m, nil
 }
 
-// startEtcd turns a panic of etcd's start, which is how it reports that its files can not be made, into an error. What it
+// startEmbed turns a panic of etcd's start, which is how it reports that its files can not be made, into an error. What it
 // had opened until then stays open; its directory stays locked by that.
-func startEtcd(cfg *embed.Config) (e *embed.Etcd, err error) {
+func startEmbed(cfg *embed.Config) (e *embed.Etcd, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			e, err = nil, fmt.Errorf("%v: its warning in the log says why; look at the free space and the permissions of the directory", p)
@@ -123,7 +123,7 @@ func start(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
 	}
 	serving, cut := context.WithCancel(context.Background())
 	cfg.GRPCAdditionalServerOptions = append(cfg.GRPCAdditionalServerOptions, grpc.ChainStreamInterceptor(endStreams(serving)))
-	e, err := startEtcd(cfg)
+	e, err := startEmbed(cfg)
 	if err != nil {
 		cut()
 		return nil, err

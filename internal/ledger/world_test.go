@@ -394,7 +394,7 @@ func (b *simBookie) serve(w *world, req *message) {
 			m.answer(AnswerUnknown)
 			return
 		}
-		b.sync()
+		w.syncBookie(b) // everything before it, too
 		m.answer(AnswerOK)
 	}
 }

@@ -152,36 +152,30 @@ func (t *boltTree) leaves(level []uint64) error {
 	return nil
 }
 
-// elements checks that the keys of a leaf lie in it and ascend, from behind a key on; it returns the last one.
+// elements checks that the keys of a leaf lie in it and ascend, from behind a key on, and that none of them claims to be a
+// bucket; it returns the last one.
 func (t *boltTree) elements(body []byte, count int, last []byte) ([]byte, error) {
 	for e := range count {
 		b := body[e*boltElement:]
 		flags, pos, ksize, vsize := t.ne.Uint32(b), int64(t.ne.Uint32(b[4:])), int64(t.ne.Uint32(b[8:])), int64(t.ne.Uint32(b[12:]))
-		if pos < boltElement || pos+ksize+vsize > int64(len(b)) {
-			return nil, fmt.Errorf("element %d: key of %d and value of %d bytes at %d do not fit", e, ksize, vsize, pos)
+		if flags != 0 || pos < boltElement || pos+ksize+vsize > int64(len(b)) {
+			return nil, fmt.Errorf("element %d: flags %#x, or key of %d and value of %d bytes at %d do not fit", e, flags, ksize, vsize, pos)
 		}
-		key, value := b[pos:pos+ksize], b[pos+ksize:pos+ksize+vsize]
+		key := b[pos : pos+ksize]
 		if last != nil && bytes.Compare(last, key) >= 0 {
 			return nil, fmt.Errorf("element %d: the key %x does not follow %x", e, key, last)
 		}
 		last = key
-		if flags&boltBucketFlag != 0 && len(value) >= boltInBucket+boltPageHeader && t.ne.Uint64(value) == 0 { // inline
-			page := value[boltInBucket:]
-			n := int(t.ne.Uint16(page[10:]))
-			if n*boltElement > len(page)-boltPageHeader || t.ne.Uint16(page[8:]) != boltLeaf {
-				return nil, fmt.Errorf("element %d: its bucket has %d elements in %d bytes", e, n, len(page))
-			}
-			if _, err := t.elements(page[boltPageHeader:], n, nil); err != nil {
-				return nil, fmt.Errorf("element %d: %w", e, err)
-			}
-		}
 	}
 	return last, nil
 }
 
 // walk checks the tree of buckets, and the tree of each of them.
 func (t *boltTree) walk(root uint64) error {
+	deep := t.deep
+	t.deep = false
 	leaves, err := t.levels(root)
+	t.deep = deep
 	if err != nil {
 		return err
 	}
@@ -209,15 +203,28 @@ func (t *boltTree) walk(root uint64) error {
 	return nil
 }
 
-// bucketRoot returns the root page of the bucket that a leaf's element holds, 0 for an inline one.
+// bucketRoot returns the root page of the bucket that a leaf's element holds, 0 for an inline one, which it checks.
 func (t *boltTree) bucketRoot(p *boltPage, e int) (uint64, error) {
 	b := p.body[e*boltElement:]
 	flags, pos, ksize, vsize := t.ne.Uint32(b), int64(t.ne.Uint32(b[4:])), int64(t.ne.Uint32(b[8:])), int64(t.ne.Uint32(b[12:]))
-	if flags&boltBucketFlag == 0 {
+	if flags != boltBucketFlag {
 		return 0, errors.New("not a bucket")
 	}
-	if pos+ksize+vsize > int64(len(b)) || vsize < boltInBucket {
+	if pos < boltElement || pos+ksize+vsize > int64(len(b)) || vsize < boltInBucket {
 		return 0, fmt.Errorf("key of %d and value of %d bytes at %d do not fit", ksize, vsize, pos)
 	}
-	return t.ne.Uint64(b[pos+ksize:]), nil
+	value := b[pos+ksize : pos+ksize+vsize]
+	if root := t.ne.Uint64(value); root != 0 {
+		return root, nil
+	}
+	page := value[boltInBucket:]
+	if len(page) < boltPageHeader || t.ne.Uint16(page[8:]) != boltLeaf {
+		return 0, fmt.Errorf("an inline bucket of %d bytes without a leaf", len(page))
+	}
+	n := int(t.ne.Uint16(page[10:]))
+	if n*boltElement > len(page)-boltPageHeader {
+		return 0, fmt.Errorf("an inline bucket with %d elements in %d bytes", n, len(page))
+	}
+	_, err := t.elements(page[boltPageHeader:], n, nil)
+	return 0, err
 }

@@ -248,7 +248,11 @@ func randomLog(rng *rand.Rand, id entrylog.LogID) (runs []entrylog.Run, states [
 // TestRandomAgainstReference does random things to an index and to the reference, reopening now and then.
 func TestRandomAgainstReference(t *testing.T) {
 	conform(t, func(t *testing.T, open func(Options) (Index, error)) {
-		for seed := range uint64(6) {
+		seeds := uint64(6)
+		if testing.Short() {
+			seeds = 2
+		}
+		for seed := range seeds {
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 1))
 				x, err := open(Options{})

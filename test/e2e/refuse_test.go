@@ -192,6 +192,8 @@ func TestBadConfigurations(t *testing.T) {
 	require.Equal(t, 1, r.code)
 	require.Contains(t, r.complaint(t), "none.toml")
 	r = command(t, f.dir, nil, "run", "--nonsense")
+	require.Equal(t, 1, r.code, "a service manager must not start it again")
+	r = command(t, f.dir, nil, "ledger", "ls", "--nonsense")
 	require.Equal(t, 2, r.code)
 	r = command(t, f.dir, nil, "rnu")
 	require.Equal(t, 2, r.code)

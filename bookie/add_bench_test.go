@@ -130,6 +130,9 @@ func BenchmarkBookieAdd(b *testing.B) {
 
 // TestAddAllocatesNothing: the whole path of an add, client included, allocates nothing amortised.
 func TestAddAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("allocations are not counted under the race detector")
+	}
 	b := diskBookie(t, nil)
 	l := newLoad(t, b, 1, 1024)
 	if err := l.run(20_000, 200); err != nil {

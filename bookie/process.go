@@ -42,6 +42,9 @@ func (s *server) single(c *conn, b *batch, r *wire.Request) {
 
 // check makes the tests that are the same for all operations but adds.
 func (s *server) check(r *wire.Request) wire.Code {
+	if r.MeansOther(string(s.o.ID)) {
+		return wire.UA
+	}
 	if r.Op == wire.OpAuth || r.Op == wire.OpStartTLS || r.Op == wire.OpUnsupported {
 		return wire.OK
 	}

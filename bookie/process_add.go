@@ -74,6 +74,8 @@ func addLane(r *wire.Request) lane {
 // checkAdd makes the tests that need no ledger.
 func (s *server) checkAdd(r *wire.Request) wire.Code {
 	switch {
+	case r.MeansOther(string(s.o.ID)):
+		return wire.UA
 	case !r.VersionOK():
 		return wire.BadVersion
 	case r.Invalid != "":

@@ -179,6 +179,25 @@ func TestWire62AuthDisabled(t *testing.T) {
 	}
 }
 
+// TestC59HandshakeNamesTheBookie is the bookie's part of C59: a client that reached another bookie than it meant is told.
+func TestC59HandshakeNamesTheBookie(t *testing.T) {
+	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.ID = "b1" }})
+	name := func(r wire.Request, id string) wire.Request {
+		r.Proto = wire.V3
+		r.Context = []wire.ContextPair{{Key: []byte("other"), Value: []byte("x")}, {Key: []byte(wire.ContextBookieID), Value: []byte(id)}}
+		return r
+	}
+	for _, r := range []wire.Request{
+		addReq(wire.V3, 1, 0, -1, "x"), {Op: wire.OpRead, Ledger: 1, Entry: -1, Flags: wire.Fence, Key: keyK, HasKey: true},
+		{Op: wire.OpBookieInfo}, {Op: wire.OpForce, Ledger: 1}, writeLAC(1, 0), poll3(1, -1, 10_000), {Op: wire.OpAuth, AuthPlugin: "x"},
+	} {
+		require.Equal(t, wire.UA, b.dial().do(name(r, "b2")).Code, "%s", r.Op)
+	}
+	c := b.dial()
+	require.Equal(t, wire.NoLedger, c.do(name(wire.Request{Op: wire.OpRead, Ledger: 1}, "b1")).Code)
+	require.Equal(t, wire.OK, c.do(addReq(wire.V3, 1, 0, -1, "x")).Code)
+}
+
 func TestWire65StartTLSWithoutTLS(t *testing.T) {
 	c := startBookie(t, bookieConfig{}).dial()
 	r := c.do(wire.Request{Proto: wire.V3, Op: wire.OpStartTLS})

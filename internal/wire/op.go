@@ -118,6 +118,9 @@ const (
 	LACBodyMin = 16
 	// AuthDisabledPlugin is the plugin name with which a server without authentication answers any AUTH.
 	AuthDisabledPlugin = "AuthDisabledPlugin"
+	// ContextBookieID is the key in the context of a connection's first V3 request whose value is the id of the bookie that
+	// the client means to talk to. A bookie of ours answers UA if that is another one; Apache's ignore it.
+	ContextBookieID = "bindery.bookie-id"
 	// priorityHigh is what Java sends as the priority of a V3 request in the reserved lane.
 	priorityHigh = 100
 	// contextMax bounds the context pairs kept of one request; more are ignored.

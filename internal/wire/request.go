@@ -58,6 +58,16 @@ func (r *Request) VersionOK() bool {
 	return r.Version <= byte(V2)
 }
 
+// MeansOther reports whether the request's context names another bookie than id.
+func (r *Request) MeansOther(id string) bool {
+	for _, c := range r.Context {
+		if string(c.Key) == ContextBookieID && string(c.Value) != id {
+			return true
+		}
+	}
+	return false
+}
+
 // LongPoll reports whether the request is a read that waits for the LAC to move. A fencing read never is.
 func (r *Request) LongPoll() bool {
 	return r.Op == OpRead && r.HasPreviousLAC && r.Flags&Fence == 0

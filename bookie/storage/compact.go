@@ -259,7 +259,6 @@ type copier struct {
 	pending int64 // bytes written since the last checkpoint
 	runs    entrylog.RunBuilder
 	batch   []copiedEntry
-	bytes   int
 	buf     []byte
 }
 

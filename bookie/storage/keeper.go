@@ -235,8 +235,10 @@ func (d *dir) openIndex() (fresh bool, err error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	o := index.Options{Logger: d.s.log}
+	// A directory that was used before had an index: a missing one is not a new one.
+	o := index.Options{Logger: d.s.log, MustExist: d.loaded != nil && err != nil}
 	d.ix, err = d.s.o.OpenIndex(d.indexPath, o)
+	o.MustExist = false
 	if corrupt.Is(err) || errors.Is(err, index.ErrFailed) {
 		d.s.log.Error("the index can not be opened; it is set aside and rebuilt from the entry logs", "dir", d.path, "err", err)
 		if err := d.setIndexAside(); err != nil {

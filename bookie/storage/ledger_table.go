@@ -50,8 +50,8 @@ func (t *ledgerTable) get(id int64) (*Ledger, error) {
 		l.refs++
 		sh.mu.Unlock()
 		if !l.ready.Load() {
-			l.mu.Lock() // the loader holds it
-			l.mu.Unlock()
+			l.mu.Lock()   // the loader holds it until the handle is ready
+			l.mu.Unlock() //nolint:staticcheck // nothing to do but wait
 		}
 		if l.err != nil {
 			t.release(l)

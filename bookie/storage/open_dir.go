@@ -165,6 +165,16 @@ func (d *dir) loadOverlay() error {
 	logs := d.log.Logs()
 	present := map[entrylog.LogID]bool{}
 	slices.SortFunc(logs, func(a, b entrylog.LogInfo) int { return cmp.Compare(a.ID, b.ID) })
+	newest := entrylog.LogID(0) // of the logs in the index
+	for _, info := range logs {
+		ingested, err := d.ix.Ingested(info.ID)
+		if err != nil {
+			return err
+		}
+		if ingested && !info.Compaction {
+			newest = max(newest, info.ID)
+		}
+	}
 	for _, info := range logs {
 		present[info.ID] = true
 		ingested, err := d.ix.Ingested(info.ID)
@@ -177,6 +187,14 @@ func (d *dir) loadOverlay() error {
 		d.addFinal(info)
 		if info.Compaction {
 			continue // its sources still serve what it holds
+		}
+		if info.ID < newest {
+			// What the overlay serves counts as newer than the index, which this log is not.
+			if err := d.ingest(d.s.ctx, info); err != nil {
+				return fmt.Errorf("ingest entry log %s: %w", info.ID, err)
+			}
+			d.doneFinal(info.ID)
+			continue
 		}
 		if r := unsealed[info.ID]; r != nil {
 			d.ov.add(pagesOf(info.ID, r.Runs, r.States))

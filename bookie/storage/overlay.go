@@ -44,20 +44,6 @@ func (o *overlay) drop(log entrylog.LogID) {
 	o.view.Store(&overlayView{pages: pages})
 }
 
-// replace puts p in the place of the log's pages. The caller holds dir.overlayMu.
-func (o *overlay) replace(p *page) {
-	var pages []*page
-	done := false
-	for _, q := range o.load() {
-		if q.log != p.log {
-			pages = append(pages, q)
-		} else if !done {
-			pages, done = append(pages, p), true
-		}
-	}
-	o.view.Store(&overlayView{pages: pages})
-}
-
 // merged returns one page with everything the overlay has of a log, or nil.
 func (o *overlay) merged(log entrylog.LogID) *page {
 	var all *page

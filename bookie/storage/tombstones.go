@@ -74,18 +74,6 @@ func (p *idPage) all() iter.Seq[idRun] {
 	}
 }
 
-func (s *idSet) all() iter.Seq[idRun] {
-	return func(yield func(idRun) bool) {
-		for i := range s.pages {
-			for r := range s.pages[i].all() {
-				if !yield(r) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // add returns the set with the given sorted ids in it.
 func (s *idSet) add(ids []int64) *idSet {
 	return s.rewrite(ids, func(runs []idRun, ids []int64) []idRun {

@@ -17,6 +17,7 @@ type schedule struct {
 	wipes   int
 	cuts    int // power cuts that may still happen
 	forces  bool
+	calm    int // one in so many steps may be a power cut or a force
 	steps   int
 	trace   []string
 }
@@ -78,7 +79,7 @@ func (s *schedule) step() bool {
 		if c.w.Cause() == CauseNone && s.rnd.IntN(60) == 0 {
 			add(5, func() { s.note("close"); s.world.step(c, Event{Kind: EvClose}) })
 		}
-		if s.forces && c.w.Cause() == CauseNone && s.rnd.IntN(10) == 0 {
+		if s.forces && c.w.Cause() == CauseNone && s.rnd.IntN(max(s.calm/3, 1)) == 0 {
 			add(6, func() { s.note("force"); s.world.step(c, Event{Kind: EvForce}) })
 		}
 		if c.w.Degraded() {
@@ -109,7 +110,7 @@ func (s *schedule) step() bool {
 			add(6, func() { s.note("sync %s", b.id); s.syncBookie(b) })
 		}
 	}
-	if s.cuts > 0 && s.rnd.IntN(30) == 0 {
+	if s.cuts > 0 && s.rnd.IntN(s.calm) == 0 {
 		add(10, func() {
 			s.cuts--
 			b := s.bookies[s.rnd.IntN(len(s.bookies))]
@@ -267,7 +268,10 @@ func TestC39RandomSchedules(t *testing.T) {
 			s := &schedule{world: newWorld(names...), entries: 2 + rnd.IntN(8), recover: rnd.IntN(c.recover + 1), wipes: c.wipes}
 			s.fail = []float64{0, 0.02, 0.1, 0.3}[rnd.IntN(4)]
 			s.unknown = []float64{0, 0.2, 0.6}[rnd.IntN(3)]
-			s.cuts, s.split, s.forces = c.cuts, c.cuts > 0, c.deferred
+			s.cuts, s.split, s.forces, s.calm = c.cuts, c.cuts > 0, c.deferred, 30
+			if c.deferred && c.cuts > 0 { // many short ones: the harm is done between an ack, a cut and a force
+				s.calm, s.fail, s.unknown, s.entries = 4, 0, 0, 1+rnd.IntN(2)
+			}
 			s.create("W", c.q, c.deferred, ens...)
 			return s
 		})

@@ -40,6 +40,7 @@ func defaultMapSize() int64 {
 // therefore runs guarded.
 type boltStore struct {
 	db    *bolt.DB
+	file  *os.File // db's
 	path  string
 	stuck atomic.Bool // a panic may have left bbolt's locks held
 }
@@ -59,6 +60,11 @@ func openBoltStore(path string, o *Options) (*boltStore, error) {
 	err = s.guard(func() (err error) {
 		s.db, err = bolt.Open(path, 0o644, &bolt.Options{
 			Timeout: boltLockWait, ReadOnly: o.ReadOnly, FreelistType: bolt.FreelistMapType, InitialMmapSize: int(o.InitialMapSize),
+			OpenFile: func(name string, flag int, perm os.FileMode) (f *os.File, err error) {
+				f, err = os.OpenFile(name, flag, perm)
+				s.file = f
+				return f, err
+			},
 		})
 		if err != nil {
 			return err
@@ -145,16 +151,20 @@ func checkBoltFile(path string, o *Options) (fresh bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	newest := metas[0]
-	if metas[1].txid > newest.txid {
-		newest = metas[1]
-	}
+	newest := newestMeta(&metas)
 	return false, newest.tree(f, path, false).walk(newest.root)
 }
 
 // boltMeta is what a meta page says.
 type boltMeta struct {
 	root, pages, txid uint64
+}
+
+func newestMeta(metas *[2]boltMeta) *boltMeta {
+	if metas[1].txid > metas[0].txid {
+		return &metas[1]
+	}
+	return &metas[0]
 }
 
 // tree prepares a walk.
@@ -245,51 +255,34 @@ func (s *boltStore) update(fn func(kvTx) error) error {
 	})
 }
 
-// checkTries is how often check begins again when transactions overtake it.
-const checkTries = 3
-
 // check walks all pages on its own first: bbolt's check runs on a goroutine that no guard reaches, and believes what it
-// reads. The pages of a transaction stay as they are while it is open, but its meta page does not once two others have been
-// committed; if that happens each time, what lies below keys and values is not checked.
+// reads. It keeps writers out, readers not: the meta page and the list of free pages must stay as they are.
 func (s *boltStore) check(fn func(error)) error {
-	return s.guard(func() error {
-		for range checkTries {
-			if done, err := s.checkPages(fn); done || err != nil {
-				return err
-			}
+	return s.guard(func() (err error) {
+		readOnly := s.db.IsReadOnly()
+		tx, err := s.db.Begin(!readOnly)
+		if err != nil {
+			return err
 		}
-		return nil
-	})
-}
-
-func (s *boltStore) checkPages(fn func(error)) (done bool, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
+		defer func() { err = errors.Join(err, tx.Rollback()) }()
 		f, err := os.Open(s.path)
 		if err != nil {
 			return err
 		}
 		defer f.Close() //nolint:errcheck // read only
-		metas, merr := readBoltMetas(f, s.path)
-		for i := range metas {
-			m := &metas[i]
-			if m.txid != uint64(tx.ID()) || m.pages == 0 {
-				continue
-			}
-			done = true
-			if err := m.tree(f, s.path, true).walk(m.root); err != nil {
-				return err
-			}
-			for err := range tx.Check() {
-				fn(corrupt.New(s.path, 0, "index page", err))
-			}
-			return nil
+		metas, err := readBoltMetas(f, s.path)
+		if err != nil {
+			return err
 		}
-		if merr != nil && s.db.IsReadOnly() {
-			return merr // nobody writes, so this is no page being written
+		newest := newestMeta(&metas)
+		if err := newest.tree(f, s.path, true).walk(newest.root); err != nil {
+			return err
+		}
+		for err := range tx.Check() {
+			fn(corrupt.New(s.path, 0, "index page", err))
 		}
 		return nil
 	})
-	return done, err
 }
 
 func (s *boltStore) size() (z sizes, err error) {
@@ -308,24 +301,19 @@ func (s *boltStore) size() (z sizes, err error) {
 	return z, err
 }
 
-// boltCloseWait bounds how long closing waits for locks that a panic inside bbolt may have left held.
-const boltCloseWait = 2 * time.Second
-
+// close closes the file. After a panic bbolt may hold locks that closing would wait for; then only the file is closed, which
+// releases its lock, and the mapping stays: address space that nobody uses any more.
 func (s *boltStore) close() error {
-	if s.db == nil {
-		return nil
-	}
-	if !s.stuck.Load() {
+	if s.db != nil && !s.stuck.Load() {
 		return s.guard(s.db.Close)
 	}
-	done := make(chan error, 1)
-	go func() { done <- s.guard(s.db.Close) }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(boltCloseWait):
-		return fmt.Errorf("close index %s: it is held by a call that hit damage; restart the process", s.path)
+	if s.file == nil {
+		return nil
 	}
+	if err := s.file.Close(); !errors.Is(err, os.ErrClosed) { // when opening failed, bbolt may have closed it
+		return err
+	}
+	return nil
 }
 
 // boltTx is a transaction. Deletions wait for its end, and its cursors pass them over: bbolt's cursors lose their way among

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -335,5 +336,49 @@ func TestRandomAgainstReference(t *testing.T) {
 				require.NoError(t, x.Close())
 			})
 		}
+	})
+}
+
+// TestCheckBesideChanges checks a sound index while it changes and is read.
+func TestCheckBesideChanges(t *testing.T) {
+	conform(t, func(t *testing.T, open func(Options) (Index, error)) {
+		x := opened(t, open)
+		ingestRuns(t, x, logInfo(1), run(1, 0, 100, 1, 4096, 50))
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for n := entrylog.LogID(2); ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := x.Ingest(context.Background(), logInfo(n), seqOf([]entrylog.Run{run(int64(n%5), int64(n)*10, 20, n, 4096, 50)}), nil); err != nil {
+					t.Errorf("ingest: %v", err)
+					return
+				}
+			}
+		})
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if loc, err := x.Locate(1, 3); err != nil || loc.Log != 1 {
+					t.Errorf("locate: %v, %v", loc, err)
+					return
+				}
+			}
+		})
+		for range 10 {
+			checked(t, x)
+			_, err := x.Stats()
+			require.NoError(t, err)
+		}
+		close(stop)
+		wg.Wait()
+		require.NoError(t, x.Err())
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -407,4 +408,32 @@ func TestBoltBranchLoop(t *testing.T) {
 		}
 	}
 	require.Positive(t, loops)
+}
+
+// TestC27FaultOnMapping takes the file away under the mapping, as a dying disk does: the look-up faults, the index of this
+// directory fails, the process and its other indexes go on.
+func TestC27FaultOnMapping(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a mapped file can not be cut there")
+	}
+	clean, ref := boltFile(t)
+	x, err := surgery(t, clean, func(b []byte) []byte { return b })
+	require.NoError(t, err)
+	other, err := surgery(t, clean, func(b []byte) []byte { return b })
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(x.(*runIndex).path, int64(os.Getpagesize())))
+	failed := 0
+	for id := range ref.at {
+		if _, err := x.Locate(id[0], id[1]); err != nil {
+			require.ErrorIs(t, err, ErrFailed)
+			require.NotErrorIs(t, err, ErrNotFound)
+			failed++
+		}
+	}
+	require.Positive(t, failed)
+	require.ErrorIs(t, x.Err(), ErrFailed)
+	require.ErrorIs(t, x.PutMeta(MetaValue{"a", []byte("b")}), ErrFailed)
+	require.NoError(t, x.Close())
+	require.Zero(t, honest(t, other, ref, "the other index"))
+	require.NoError(t, other.Close())
 }

@@ -127,7 +127,7 @@ func (e *engine) replay(ctx context.Context) (replayed, error) {
 	for _, j := range e.journals {
 		e.replayTotal.Add(int64(j.Stats().Segments) * e.o.Journal.SegmentSize)
 	}
-	for i, j := range e.journals {
+	for i := range e.journals {
 		r, err := e.replayOne(ctx, i, journal.Position(marks[i]))
 		if err != nil {
 			return out, fmt.Errorf("replay journal %s: %w", e.o.JournalDirs[i], err)
@@ -147,7 +147,6 @@ func (e *engine) replay(ctx context.Context) (replayed, error) {
 		if !r.Whole {
 			out.all = fmt.Errorf("journal %s is damaged: %w", e.o.JournalDirs[i], damageOf(r))
 		}
-		_ = j
 	}
 	e.replayTotal.Store(e.replayDone.Load())
 	out.took = time.Since(start)

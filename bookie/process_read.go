@@ -23,9 +23,6 @@ var readTasks = sync.Pool{New: func() any { return new(readTask) }}
 
 // read hands a request to a worker.
 func (s *server) read(c *conn, b *batch, r *wire.Request) {
-	if s.readCached(c, b, r) {
-		return
-	}
 	t := s.newRead(c, b, r)
 	if t == nil {
 		return
@@ -144,11 +141,6 @@ func (s *server) readCode(l *storage.Ledger, err error) wire.Code {
 		s.log.Error("an entry could not be read", "ledger", l.ID(), "err", err)
 	}
 	return code
-}
-
-// readCached answers a plain read whose entry is in memory, without a worker.
-func (s *server) readCached(c *conn, b *batch, r *wire.Request) bool {
-	return false
 }
 
 // readBatch answers a batch read: consecutive entries from the first one on, which is always returned, until one is

@@ -598,6 +598,19 @@ func TestC27OneOfSeveralDisksDead(t *testing.T) {
 	e.open()
 	require.Empty(t, e.s.Lost())
 	e.requireNo(ids[1], 99, ErrUnknown)
+	e.requireEntry(ids[1], 3, 300) // the repaired copy, in the other directory
+	e.deleteLedger(ids[1])         // goes from both
+	e.requireNo(ids[1], 3, ErrNoLedger)
+	e.crash(28, 0)
+	e.open()
+	e.requireNo(ids[1], 3, ErrNoLedger)
+	require.NoError(t, e.add(ids[1], 4, testBody(ids[1], 4, 3, 300, 0), true)) // comes back, in either
+	e.requireEntry(ids[1], 4, 300)
+	e.requireNo(ids[1], 3, ErrNoEntry)
+	e.close()
+	e.open()
+	e.requireEntry(ids[1], 4, 300)
+	e.requireNo(ids[1], 3, ErrNoEntry)
 	e.close()
 }
 

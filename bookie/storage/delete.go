@@ -25,8 +25,9 @@ import (
 //  2. no flush being under way, each ledger's lock is taken, its generation tested (decision 40), its replica becomes a
 //     tombstone and its entries are cut out of the write caches;
 //  3. a checkpoint makes the tombstones durable as ledger states: from here on the ledgers are deleted, whatever crashes;
-//  4. the index forgets them;
-//  5. the file of deleted ledgers takes them in, and the intent is done.
+//  4. other directories that hold something of them forget it (a directory that failed, and came back);
+//  5. the index forgets them;
+//  6. the file of deleted ledgers takes them in, and the intent is done.
 //
 // A ledger that comes back begins another life: it gets a birth number higher than any before; its floor is the highest
 // log id that exists, and its entries go to higher logs; its state remembers where the journals were. Whatever lies in a
@@ -38,7 +39,7 @@ import (
 func (d *dir) newBirth(id int64) uint32 {
 	d.rebornMu.Lock()
 	defer d.rebornMu.Unlock()
-	d.births++
+	d.births = d.s.births.Add(1) // one count for all directories: a ledger may come back in another one
 	if d.tombs.Load().set.contains(id) {
 		d.reborn = append(d.reborn, id)
 	}
@@ -50,6 +51,7 @@ func (d *dir) noteBirth(id int64, birth uint32) {
 	d.rebornMu.Lock()
 	defer d.rebornMu.Unlock()
 	d.births = max(d.births, birth)
+	raise(&d.s.births, birth)
 	if t := d.tombs.Load(); birth > t.births && t.set.contains(id) && !slices.Contains(d.reborn, id) {
 		d.reborn = append(d.reborn, id)
 	}
@@ -120,6 +122,8 @@ func (d *dir) forgetTombstones() error {
 // Delete deletes ledgers locally, each only if its generation is still the one given (nothing came since the caller
 // looked), and returns how many it deleted. It is for the garbage collector, which has the proofs.
 func (s *Storage) Delete(ctx context.Context, ids []int64, generations []uint32) (deleted int, err error) {
+	s.deleteMu.Lock() // one at a time: a deletion reaches into other directories
+	defer s.deleteMu.Unlock()
 	if len(ids) != len(generations) {
 		return 0, fmt.Errorf("%d ledgers with %d generations", len(ids), len(generations))
 	}
@@ -205,8 +209,9 @@ func (d *dir) bury(ledgers []*Ledger, generations []uint32) []int64 {
 	var gone []int64
 	for i, l := range ledgers {
 		l.mu.Lock()
-		if !l.Replica.Tombstone && l.elsewhere == 0 && l.Replica.Delete(generations[i]) {
+		if !l.Replica.Tombstone && l.Replica.Delete(generations[i]) {
 			l.in = [2]cacheRef{} // a flush finds nothing of it
+			l.elsewhere = 0
 			l.tombstone = true
 			l.StateChanged() // wakes its watches
 			gone = append(gone, l.id)
@@ -221,6 +226,39 @@ func (d *dir) finishDelete(ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	for _, other := range d.s.dirs {
+		if other != d && !other.failed.Load() {
+			if err := other.forget(ids); err != nil {
+				return err
+			}
+		}
+	}
+	invariant.CrashPoint("gc.delete.elsewhere")
+	return d.bookDeleted(ids)
+}
+
+// forget removes what this directory holds of ledgers that were deleted in another one.
+func (d *dir) forget(ids []int64) error {
+	d.indexMu.Lock()
+	defer d.indexMu.Unlock()
+	var held []int64
+	for _, id := range ids {
+		st, ev, err := d.lookupState(id)
+		if err != nil {
+			return fmt.Errorf("delete ledger %d: %w", id, err)
+		}
+		if ev != evNone && !st.replica.Tombstone {
+			held = append(held, id)
+		}
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	return d.bookDeleted(held)
+}
+
+// bookDeleted makes index and list of deleted ledgers agree that ledgers are deleted.
+func (d *dir) bookDeleted(ids []int64) error {
 	d.gen.Add(1)
 	err := d.ix.DeleteLedgers(ids)
 	if isNoSpace(err) && d.useReserve("the index") {

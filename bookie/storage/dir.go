@@ -223,6 +223,7 @@ func (d *dir) fail(err error) {
 	d.failMu.Unlock()
 	s := d.s
 	s.degraded.Store(true)
+	s.seqBase.Add(1 << 24)
 	s.log.Error("a ledger directory failed; its ledgers are answered as unknown until its share has been repaired", "dir", d.path, "err", err)
 	s.ledgers.each(func(l *Ledger) {
 		l.mu.Lock()

@@ -91,6 +91,7 @@ type env struct {
 	j    *testJournal
 	s    *Storage
 	tune func(*Options)
+	wrap func(vfs.FS) vfs.FS // what every new file system is wrapped in, or nil
 }
 
 func (e *env) options() Options {
@@ -171,6 +172,9 @@ func (e *env) crash(seed uint64, keep float64) {
 	clone := e.mem.CrashClone(seed, keep)
 	_ = e.s.Close() // into the abandoned file system
 	e.mem, e.fs, e.j, e.s = clone, clone, j, nil
+	if e.wrap != nil {
+		e.fs = e.wrap(clone)
+	}
 }
 
 // testBody returns a valid body of n bytes that depends on everything.

@@ -43,7 +43,11 @@ func (s *Storage) settleMarks() error {
 		s.lastUnclean = s.run
 		s.missingJournals()
 	}
+	for _, d := range s.dirs {
+		raise(&s.births, d.births)
+	}
 	s.run++
+	s.seqBase.Store(uint64(s.run) << 32)
 	s.placeNewMarks()
 	for _, d := range s.dirs {
 		if d.lost {

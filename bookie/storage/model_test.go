@@ -11,11 +11,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/binderylog/bindery/bookie/index"
 	"github.com/binderylog/bindery/entrylog"
+	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/binderylog/bindery/internal/vfs/errorfs"
 	"github.com/stretchr/testify/require"
 )
 
@@ -39,6 +42,8 @@ type model struct {
 	r       *rand.Rand
 	seed    uint64
 	ledgers map[int64]*modelLedger
+	unlink  *errorfs.Switch // on: logs can not be deleted
+	broken  bool            // unlink is on
 	mu      sync.Mutex
 	history []string
 	focus   string // what a failure is about
@@ -84,6 +89,9 @@ func runModel(t *testing.T, seed uint64) {
 		o.FlushInterval = 50 * time.Millisecond << r.IntN(8)
 	})
 	m := &model{e: e, r: r, seed: seed, ledgers: map[int64]*modelLedger{}}
+	m.unlink = errorfs.NewSwitch(errorfs.OnPath("*.log", errorfs.From(errorfs.Remove, 1, syscall.EPERM)))
+	e.wrap = func(fsys vfs.FS) vfs.FS { return errorfs.Wrap(fsys, m.unlink) }
+	e.fs = e.wrap(e.mem)
 	old := e.tune
 	e.tune = func(o *Options) {
 		old(o)
@@ -104,7 +112,8 @@ func runModel(t *testing.T, seed uint64) {
 	}
 	m.checkAll()
 	e.close()
-	e.open()
+	m.broken = false
+	m.open()
 	m.checkAll()
 	e.close()
 }
@@ -142,12 +151,16 @@ func (m *model) step() {
 		m.delete()
 	case n < 89:
 		m.collect()
+	case n < 90:
+		m.broken = !m.broken
+		m.unlink.Set(m.broken)
+		m.note("unlink fails: %v", m.broken)
 	case n < 92:
 		m.checkLedger(m.pick())
 	case n < 95:
 		m.note("restart")
 		m.e.close()
-		m.e.open()
+		m.open()
 	default:
 		keep := []float64{0, 0.5, 1}[m.r.IntN(3)]
 		seed := m.r.Uint64()
@@ -161,8 +174,15 @@ func (m *model) step() {
 				}
 			}
 		}
-		m.e.open()
+		m.open()
 	}
+}
+
+// open starts the storage; what can not be unlinked then is not what is tested here.
+func (m *model) open() {
+	m.unlink.Set(false)
+	m.e.open()
+	m.unlink.Set(m.broken)
 }
 
 func (m *model) put() {
@@ -255,6 +275,9 @@ func (m *model) delete() {
 // collect removes and compacts logs as a collector would, with a threshold that is high enough to move much.
 func (m *model) collect() {
 	for dir := range m.e.s.Dirs() {
+		if _, err := m.e.s.RetryRemovals(dir); err != nil && !m.broken {
+			m.fail("retry removals: %v", err)
+		}
 		ids, err := m.e.s.CollectableLogs(dir)
 		if err != nil {
 			m.fail("logs of %d: %v", dir, err)
@@ -268,7 +291,7 @@ func (m *model) collect() {
 			switch {
 			case ledgers == 0:
 				m.note("remove log %s of %d", id, dir)
-				if err := m.e.s.RemoveLog(m.e.t.Context(), dir, id); err != nil {
+				if err := m.e.s.RemoveLog(m.e.t.Context(), dir, id); err != nil && !(m.broken && errors.Is(err, syscall.EPERM)) {
 					m.fail("remove log %s: %v", id, err)
 				}
 			case live < bytes*9/10 || m.r.IntN(3) == 0:
@@ -280,6 +303,9 @@ func (m *model) collect() {
 		}
 		n, skipped, err := m.e.s.Compact(m.e.t.Context(), dir, group, noLimit)
 		m.note("compact %v of %d: %d bytes, skipped %v, %v", group, dir, n, skipped, err)
+		if m.broken && errors.Is(err, syscall.EPERM) {
+			err = nil
+		}
 		if err != nil || len(skipped) > 0 {
 			m.fail("compact %v: %v %v", group, skipped, err)
 		}

@@ -32,8 +32,14 @@ type Storage struct {
 	lastUnclean uint32 // highest earlier run that did not close
 	clean       bool   // the run before closed
 	degraded    atomic.Bool
-	missing     []dirMark // rows of directories that are not here; guarded by markMu
-	losses      []error   // guarded by markMu
+	// seqBase is what the next change of any state raises its seq to at least: the run number above 32 bits, and the
+	// number of directories that failed in this run above 24. So the state of a ledger that was begun again elsewhere,
+	// since its directory failed, outranks the one that comes back with that directory.
+	seqBase  atomic.Uint64
+	births   atomic.Uint32 // highest birth number given out in any directory
+	deleteMu sync.Mutex    // held for the length of Delete
+	missing  []dirMark     // rows of directories that are not here; guarded by markMu
+	losses   []error       // guarded by markMu
 
 	source  atomic.Pointer[MarkSource] // nil until Start
 	markMu  sync.Mutex                 // guards marks and mark files; held across their writes, background goroutines only

@@ -160,7 +160,7 @@ func (w *Writer) Append(ctx context.Context, data []byte) (EntryID, error) {
 
 // AppendAsync adds an entry and returns at once, unless Options.MaxPendingBytes is used up; then it waits for room. done
 // runs in entry order, on one goroutine, holding no lock; on a writer that takes no more adds it runs at once. data belongs
-// to the writer until then.
+// to the writer until then. done may append again; it must not call Close of the writer or the client, which wait for it.
 func (w *Writer) AppendAsync(data []byte, done func(EntryID, error)) {
 	p, err := w.prepare(w.client.ctx, data)
 	if err != nil {
@@ -294,7 +294,7 @@ func (w *Writer) Force(ctx context.Context) error {
 	}
 }
 
-// Close waits for pending adds, forces them if their sync was deferred, and seals the ledger at the last confirmed entry.
+// Close waits for pending adds and their done functions, forces them if their sync was deferred, and seals the ledger at the last confirmed entry.
 // If ctx ends first, pending adds fail and sealing goes on without the caller; the outcome is then unknown. Every call
 // returns the first one's result.
 func (w *Writer) Close(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/binderylog/bindery/internal/corrupt"
+	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/vfs"
 )
 
@@ -289,6 +290,7 @@ func (s *Store) Roll() error {
 // retire ends the current log and hands it to the sealing goroutine. wmu is held.
 func (s *Store) retire() {
 	w, l := s.w, s.cur
+	invariant.Check(w.durable == l.end && w.id == l.meta.id, "log %s ends at %d, its table says %d", w.path, w.durable, l.end)
 	s.w, s.cur = nil, nil
 	w.stop()
 	s.giveBuffers(w.buffers)

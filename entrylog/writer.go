@@ -201,6 +201,7 @@ func (w *logWriter) checkpoint(runs []Run, states []LedgerState) error {
 	if err := w.record(kindCommit, body[:]); err != nil {
 		return err
 	}
+	invariant.Check(w.out.tell()%blockSize == 0, "checkpoint of %s ends at %d", w.path, w.out.tell())
 	if err := w.fail("write", w.out.flush()); err != nil {
 		return err
 	}

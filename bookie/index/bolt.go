@@ -301,8 +301,8 @@ func (s *boltStore) size() (z sizes, err error) {
 	return z, err
 }
 
-// close closes the file. After a panic bbolt may hold locks that closing would wait for; then only the file is closed, which
-// releases its lock, and the mapping stays: address space that nobody uses any more.
+// close closes the file. After a panic bbolt may hold locks that closing would wait for; then only the file is unlocked and
+// closed, and the mapping stays: address space that nobody uses any more.
 func (s *boltStore) close() error {
 	if s.db != nil && !s.stuck.Load() {
 		return s.guard(s.db.Close)
@@ -310,10 +310,12 @@ func (s *boltStore) close() error {
 	if s.file == nil {
 		return nil
 	}
-	if err := s.file.Close(); !errors.Is(err, os.ErrClosed) { // when opening failed, bbolt may have closed it
-		return err
+	// When opening failed, bbolt may have closed it already; then there is nothing to do.
+	err := errors.Join(unlockFile(s.file), s.file.Close())
+	if errors.Is(err, os.ErrClosed) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // boltTx is a transaction. Deletions wait for its end, and its cursors pass them over: bbolt's cursors lose their way among

@@ -89,6 +89,11 @@ func (d *dir) flusher() {
 		}
 		reqs := d.takeRequests(false) // one checkpoint serves all that wait
 		err := d.checkpoint(len(reqs) > 0)
+		if err != nil && !d.failed.Load() {
+			if jerr := d.rejournal(); jerr != nil {
+				d.s.log.Warn("a directory that can not flush holds the journals back", "dir", d.path, "err", jerr)
+			}
+		}
 		for _, r := range reqs {
 			r.done <- err
 		}

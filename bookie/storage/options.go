@@ -62,6 +62,8 @@ type Options struct {
 	// advanced and is durable. The journals may drop what lies before it. It runs on a flusher's goroutine, one call at a time; other
 	// flushers wait for it at their end.
 	OnCheckpoint func(mark []uint64)
+	// Rejournal appends to the journals again what a full directory can not flush. Nil: such a directory holds them back.
+	Rejournal Rejournal
 	// OnDirFailed is called once for each directory that fails. It must not block.
 	OnDirFailed func(dir string, err error)
 	// Logger receives what operators should know. Default slog.Default().

@@ -117,11 +117,12 @@ func (s *Storage) replayState(id int64, r *Record) error {
 	defer l.Release()
 	d := l.d
 	l.mu.Lock()
-	later := st.birth > l.birth
+	cut := st.birth > l.birth || st.replica.Tombstone
 	l.mu.Unlock()
-	if later {
+	if cut {
 		// The deletion before this life may not have become durable: what exists of the earlier one is cut off here. No
-		// flush may be under way while the caches are cut.
+		// flush may be under way while the caches are cut. The same goes for a deletion that was journaled because it
+		// could not be flushed (rejournal.go).
 		d.flushMu.Lock()
 		defer d.flushMu.Unlock()
 	}
@@ -146,7 +147,10 @@ func (s *Storage) replayState(id int64, r *Record) error {
 		return nil
 	}
 	l.setState(&st)
-	if l.unproven {
+	if st.replica.Tombstone {
+		d.holdLogs()
+		l.in = [2]cacheRef{}
+	} else if l.unproven {
 		l.Replica.Lose()
 	}
 	if l.Replica.Deferred && l.run <= s.lastUnclean && l.Replica.UncleanStop() {

@@ -24,6 +24,7 @@ import (
 
 var (
 	modelSeed  = flag.Uint64("model.seed", 0, "run the model test with this seed only")
+	modelBase  = flag.Uint64("model.base", 1, "first seed of the runs; 0 takes it from the clock")
 	modelRuns  = flag.Int("model.runs", 12, "how many seeds the model test runs")
 	modelCheck = flag.Bool("model.check", false, "compare everything after every step")
 	modelSteps = flag.Int("model.steps", 400, "steps of each run")
@@ -73,7 +74,10 @@ func TestModel(t *testing.T) {
 		runModel(t, *modelSeed)
 		return
 	}
-	base := uint64(time.Now().UnixNano())
+	base := *modelBase
+	if base == 0 {
+		base = uint64(time.Now().UnixNano())
+	}
 	for i := range *modelRuns {
 		seed := base + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { runModel(t, seed) })

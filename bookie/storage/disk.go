@@ -83,7 +83,9 @@ type DirStatus struct {
 	State DiskState
 	Used  float64 // share of the file system
 	Free  int64   // bytes available, the ballast not counted
-	Err   error   // why it failed
+	// Reserve is the ballast: bytes that a flush or a collection gets when it finds the disk full.
+	Reserve int64
+	Err     error // why it failed, or could not be measured
 }
 
 // DiskReport is the outcome of CheckDisks.
@@ -91,7 +93,8 @@ type DiskReport struct {
 	Dirs     []DirStatus
 	ReadOnly bool   // normal adds have to be refused
 	Reason   string // why, for operators
-	// RecoveryRoom says that recovery adds may still be taken: some directory has more than its reserve free.
+	// RecoveryRoom says that recovery adds may still be taken: some directory has room for 1.2 entry logs, the ballast
+	// counted.
 	RecoveryRoom bool
 }
 
@@ -123,7 +126,7 @@ func (s *Storage) CheckDisks() DiskReport {
 	for _, d := range s.dirs {
 		st := d.checkDisk()
 		r.Dirs = append(r.Dirs, st)
-		r.RecoveryRoom = r.RecoveryRoom || st.State != DiskFailed && st.Free > 0
+		r.RecoveryRoom = r.RecoveryRoom || st.State != DiskFailed && st.Free+st.Reserve >= s.o.Log.LogSize*6/5
 	}
 	r.ReadOnly, r.Reason = s.o.Disk.ReadOnly(r.Dirs)
 	if !r.ReadOnly && s.degraded.Load() {
@@ -149,7 +152,7 @@ func (d *dir) checkDisk() DirStatus {
 		st.Err = err
 	}
 	st.Used = 1 - float64(u.Available)/float64(u.Total)
-	st.Free = u.Available
+	st.Free, st.Reserve = u.Available, ballast
 	next := d.s.o.Disk.Next(d.diskState(), st.Used)
 	if d.noSpace.Swap(false) && next < DiskFull {
 		// A write met a full disk since the last look: it is full until there is room for the ballast again.

@@ -279,6 +279,9 @@ func (d *dir) openCaches() error {
 		d.caches[i] = c
 	}
 	d.current.Store(d.caches[0])
+	if room := d.caches[0].capacity() - cacheHeader; room < MaxEntry && d.index == 0 {
+		d.s.log.Warn("entries that do not fit into one write cache are refused; give storage.memory or cache.write more", "bytes_max", room)
+	}
 	return nil
 }
 

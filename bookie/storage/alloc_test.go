@@ -83,7 +83,10 @@ func TestPutAndCachedReadDoNotAllocate(t *testing.T) {
 // TestC57IdleLedgersCostLittle: 100,000 ledgers that were written once cost less than 200 bytes each, before and after
 // their log is in the index.
 func TestC57IdleLedgersCostLittle(t *testing.T) {
-	const ledgers = 100_000
+	ledgers := int64(100_000)
+	if testing.Short() {
+		ledgers = 30_000
+	}
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC()
@@ -100,7 +103,7 @@ func TestC57IdleLedgersCostLittle(t *testing.T) {
 	}).open()
 	before := heap()
 	body := testBody(0, 0, -1, 40, 0)
-	for id := range int64(ledgers) {
+	for id := range ledgers {
 		binary.BigEndian.PutUint64(body, uint64(id))
 		l, err := e.s.Ledger(id, true)
 		require.NoError(t, err)
@@ -117,17 +120,19 @@ func TestC57IdleLedgersCostLittle(t *testing.T) {
 	perLedger := (int64(heap()) - int64(before) - int64(disk)) / ledgers
 	st := e.s.Stats()
 	t.Logf("%d bytes a ledger; %d handles, %d bytes of overlay in %d pages", perLedger, st.Handles, st.OverlayBytes, st.OverlayPages)
-	require.Less(t, perLedger, int64(200))
+	if ledgers == 100_000 { // some handles are kept whatever the number
+		require.Less(t, perLedger, int64(200))
+	}
 	require.LessOrEqual(t, st.Handles, 20_000)
 	start := time.Now()
-	n := 0
+	n := int64(0)
 	for after := int64(-1); ; {
 		ids, err := e.s.Ledgers(after, 10_000)
 		require.NoError(t, err)
 		if len(ids) == 0 {
 			break
 		}
-		n += len(ids)
+		n += int64(len(ids))
 		after = ids[len(ids)-1]
 	}
 	require.Equal(t, ledgers, n)

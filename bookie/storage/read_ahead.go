@@ -46,6 +46,7 @@ type stream struct {
 	ledger int64
 	entry  int64 // asked for last
 	window int   // bytes to read at once, 0: unused slot
+	bound  int   // length of the ledger's last piece of log, if that ended within what was read; else 0
 	log    entrylog.LogID
 	next   int64 // end of what was read or asked for ahead
 	queued bool  // a job is under way
@@ -83,6 +84,9 @@ func (a *readAhead) miss(ledger, entry int64, loc entrylog.Location) int {
 	defer sh.mu.Unlock()
 	if st.follows(ledger, entry) {
 		st.window = min(2*st.window, aheadMax)
+		if st.bound != 0 { // its pieces are short: other ledgers lie between them
+			st.window = max(aheadMin, st.bound+st.bound/4)
+		}
 	} else {
 		*st = stream{ledger: ledger, window: aheadMin}
 	}
@@ -128,7 +132,10 @@ func (a *readAhead) done(ledger int64, log entrylog.LogID, f filled, queued bool
 	if queued {
 		st.queued = false
 	}
-	st.log, st.next = log, f.end
+	st.log, st.next, st.bound = log, f.end, 0
+	if f.records > 0 && f.ledger != ledger {
+		st.bound = int(max(f.useful, 1))
+	}
 	goesOn = f.records > 0 && f.ledger == ledger && st.window > aheadMin
 	return goesOn
 }
@@ -141,7 +148,7 @@ func (a *readAhead) worker() {
 		case <-a.stop:
 			return
 		case j := <-a.jobs:
-			f, _ := a.fetch(j.d, j.log, j.off, j.window) // the reader meets the error by itself
+			f, _ := a.fetch(j.d, j.ledger, j.log, j.off, j.window) // the reader meets the error by itself
 			j.d.prefetched.Add(1)
 			a.arm(j.d, j.ledger, j.log, f, true)
 		}
@@ -149,7 +156,7 @@ func (a *readAhead) worker() {
 }
 
 // fetch reads a piece of a log into the cache.
-func (a *readAhead) fetch(d *dir, log entrylog.LogID, off int64, n int) (filled, error) {
+func (a *readAhead) fetch(d *dir, ledger int64, log entrylog.LogID, off int64, n int) (filled, error) {
 	buf := a.buffers.Get().(*[]byte)
 	defer a.buffers.Put(buf)
 	chunk, err := d.log.ReadRange(log, off, n, *buf)
@@ -157,7 +164,7 @@ func (a *readAhead) fetch(d *dir, log entrylog.LogID, off int64, n int) (filled,
 		return filled{}, err
 	}
 	*buf = chunk.Buffer
-	return a.c.fill(d.index, chunk), nil
+	return a.c.fill(d.index, chunk, ledger), nil
 }
 
 // arm puts the trigger for the next read on the block of the last record that was read.

@@ -163,9 +163,8 @@ func (c *readCache) put(b *block) {
 	}
 }
 
-// fill cuts a chunk into blocks and adds them. It returns the number of records, the last one's ledger, and the end of
-// the last whole record.
-func (c *readCache) fill(dir int, chunk entrylog.Chunk) (f filled) {
+// fill cuts a chunk into blocks and adds them. ledger is the one for whose sake it was read.
+func (c *readCache) fill(dir int, chunk entrylog.Chunk, ledger int64) (f filled) {
 	f.end = chunk.Offset
 	var b *block
 	for r, err := range chunk.Records() {
@@ -184,15 +183,20 @@ func (c *readCache) fill(dir int, chunk entrylog.Chunk) (f filled) {
 		}
 		b.end = off + size
 		f.end, f.lastOff, f.ledger, f.records = b.end, off, r.Ledger, f.records+1
+		if r.Ledger == ledger {
+			f.useful = b.end - chunk.Offset
+		}
 	}
 	c.finish(b, chunk)
 	return f
 }
 
+// filled says what a chunk held.
 type filled struct {
 	records, blocks int
-	ledger          int64
-	end, lastOff    int64
+	ledger          int64 // of the last record
+	end, lastOff    int64 // of the last record
+	useful          int64 // bytes up to the last record of the ledger that was asked for
 }
 
 func (c *readCache) finish(b *block, chunk entrylog.Chunk) {

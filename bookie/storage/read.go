@@ -205,7 +205,7 @@ func (d *dir) readAt(id, entry int64, loc entrylog.Location, dst []byte) ([]byte
 			d.readHits.Add(1)
 		} else {
 			n := cache.ahead.miss(id, entry, loc)
-			f, err := cache.ahead.fetch(d, id, loc.Log, loc.Offset, n)
+			f, err := cache.ahead.fetch(d, id, loc.Log, loc.Offset, n, loc.Size)
 			if errors.Is(err, entrylog.ErrNoLog) {
 				return nil, err
 			}

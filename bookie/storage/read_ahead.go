@@ -148,15 +148,38 @@ func (a *readAhead) worker() {
 		case <-a.stop:
 			return
 		case j := <-a.jobs:
-			f, _ := a.fetch(j.d, j.ledger, j.log, j.off, j.window) // the reader meets the error by itself
+			if b := a.c.peek(blockKey(j.d.index, j.log, j.off)); b != nil {
+				cached := b.start <= j.off && j.off < b.end
+				a.c.release(b)
+				if cached { // somebody was here before
+					a.unqueue(j.ledger)
+					continue
+				}
+			}
+			f, _ := a.fetch(j.d, j.ledger, j.log, j.off, j.window, 0) // the reader meets the error by itself
 			j.d.prefetched.Add(1)
 			a.arm(j.d, j.ledger, j.log, f, true)
 		}
 	}
 }
 
-// fetch reads a piece of a log into the cache.
-func (a *readAhead) fetch(d *dir, ledger int64, log entrylog.LogID, off int64, n int) (filled, error) {
+func (a *readAhead) unqueue(ledger int64) {
+	sh, st := a.slot(ledger)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if st.ledger == ledger {
+		st.queued = false
+	}
+}
+
+// fetch reads a piece of a log into the cache: n bytes, and if that is more than a first read, up to the end of the bucket
+// in which they end, so that buckets are cached whole. size is that of a body in it, if one is known.
+func (a *readAhead) fetch(d *dir, ledger int64, log entrylog.LogID, off int64, n int, size uint32) (filled, error) {
+	limit := int64(1<<63 - 1)
+	if n > aheadMin {
+		limit = (off + int64(n) + bucketSize - 1) &^ (bucketSize - 1)
+		n = int(limit-off) + entrylog.RecordHeaderSize + int(max(2*size, aheadSlack)) // the last record begins before limit
+	}
 	buf := a.buffers.Get().(*[]byte)
 	defer a.buffers.Put(buf)
 	chunk, err := d.log.ReadRange(log, off, n, *buf)
@@ -164,16 +187,19 @@ func (a *readAhead) fetch(d *dir, ledger int64, log entrylog.LogID, off int64, n
 		return filled{}, err
 	}
 	*buf = chunk.Buffer
-	return a.c.fill(d.index, chunk, ledger), nil
+	return a.c.fill(d.index, chunk, ledger, limit), nil
 }
+
+// aheadSlack is read beyond a bucket's end for the sake of the record that begins in it.
+const aheadSlack = 8 << 10
 
 // arm puts the trigger for the next read on the block of the last record that was read.
 func (a *readAhead) arm(d *dir, ledger int64, log entrylog.LogID, f filled, queued bool) {
 	if !a.done(ledger, log, f, queued) {
 		return
 	}
-	key := blockKey(d.index, log, f.lastOff)
-	if b := a.c.window[key%windowShards].get(key, f.lastOff, f.end); b != nil {
+	loc := entrylog.Location{Log: log, Offset: f.lastOff, Size: uint32(f.end - f.lastOff - entrylog.RecordHeaderSize)}
+	if b := a.c.get(d.index, loc); b != nil {
 		b.trigger.Store(true)
 		a.c.release(b)
 	}

@@ -77,3 +77,34 @@ func (e *env) addQuietly(id, entry int64, n int) error {
 	}
 	return nil
 }
+
+// TestReadCacheKeepsWhatFits reads a ledger that fits into the cache three times: the third pass reads nothing from disk.
+func TestReadCacheKeepsWhatFits(t *testing.T) {
+	const size, entries = 1024, 10_000
+	e := newEnv(t, 1, 1, func(o *Options) {
+		o.WriteCacheBytes = 2 * (32 << 20)
+		o.ReadCacheBytes = 64 << 20
+		o.Log.LogSize = 1 << 30
+		o.OnCheckpoint = nil
+	}).open()
+	for entry := range int64(entries) {
+		require.NoError(t, e.addQuietly(1, entry, size))
+	}
+	e.roll()
+	d := e.s.dirs[0]
+	read := uint64(0)
+	for pass := range 3 {
+		before := d.log.Stats().ReadBytes
+		for entry := range int64(entries) {
+			e.requireEntry(1, entry, size)
+		}
+		e.s.cache.main.Wait()
+		read = d.log.Stats().ReadBytes - before
+		t.Logf("pass %d: %d bytes read", pass, read)
+		if pass == 0 {
+			require.Less(t, read, uint64(entries*size*13/10))
+		}
+	}
+	require.Less(t, read, uint64(entries*size/20))
+	e.close()
+}

@@ -163,8 +163,9 @@ func (c *readCache) put(b *block) {
 	}
 }
 
-// fill cuts a chunk into blocks and adds them. ledger is the one for whose sake it was read.
-func (c *readCache) fill(dir int, chunk entrylog.Chunk, ledger int64) (f filled) {
+// fill cuts a chunk into blocks and adds them. ledger is the one for whose sake it was read; records that begin at limit or
+// behind are left out.
+func (c *readCache) fill(dir int, chunk entrylog.Chunk, ledger, limit int64) (f filled) {
 	f.end = chunk.Offset
 	var b *block
 	for r, err := range chunk.Records() {
@@ -173,13 +174,12 @@ func (c *readCache) fill(dir int, chunk entrylog.Chunk, ledger int64) (f filled)
 		}
 		off := r.Location.Offset
 		size := entrylog.RecordHeaderSize + int64(r.Location.Size)
-		if r.Location.Size > blockEntryMax {
+		if off >= limit || r.Location.Size > blockEntryMax {
 			break
 		}
 		if key := blockKey(dir, chunk.Log, off); b == nil || b.key != key {
 			c.finish(b, chunk)
 			b = &block{key: key, start: off}
-			f.blocks++
 		}
 		b.end = off + size
 		f.end, f.lastOff, f.ledger, f.records = b.end, off, r.Ledger, f.records+1
@@ -193,20 +193,70 @@ func (c *readCache) fill(dir int, chunk entrylog.Chunk, ledger int64) (f filled)
 
 // filled says what a chunk held.
 type filled struct {
-	records, blocks int
-	ledger          int64 // of the last record
-	end, lastOff    int64 // of the last record
-	useful          int64 // bytes up to the last record of the ledger that was asked for
+	records      int
+	ledger       int64 // of the last record
+	end, lastOff int64 // of the last record
+	useful       int64 // bytes up to the last record of the ledger that was asked for
 }
 
+// finish adds a block, together with what is cached of its bucket if they touch.
 func (c *readCache) finish(b *block, chunk entrylog.Chunk) {
 	if b == nil {
 		return
 	}
 	src := chunk.Data[b.start-chunk.Offset : b.end-chunk.Offset]
-	b.data = append(c.free.get(len(src)), src...)
+	old := c.peek(b.key)
+	switch {
+	case old == nil:
+	case old.start <= b.start && old.end >= b.end:
+		c.release(old)
+		return
+	case old.end == b.start:
+		b.data = append(append(c.free.get(len(old.data)+len(src)), old.data...), src...)
+		b.start = old.start
+	case old.start == b.end:
+		b.data = append(append(c.free.get(len(src)+len(old.data)), src...), old.data...)
+		b.end = old.end
+	}
+	if b.data == nil {
+		b.data = append(c.free.get(len(src)), src...)
+	}
+	if old != nil {
+		c.release(old)
+	}
 	b.refs.Store(1)
 	c.put(b)
+}
+
+// peek returns what is cached of a bucket, with a reference, or nil.
+func (c *readCache) peek(key uint64) *block {
+	if b := c.window[key%windowShards].widest(key); b != nil {
+		return b
+	}
+	b, ok := c.main.Get(key)
+	if !ok || b == nil || !b.retain() {
+		return nil
+	}
+	if b.key != key {
+		c.release(b)
+		return nil
+	}
+	return b
+}
+
+func (w *windowShard) widest(key uint64) *block {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var best *block
+	for _, b := range w.ring {
+		if b != nil && b.key == key && (best == nil || b.end-b.start > best.end-best.start) {
+			best = b
+		}
+	}
+	if best == nil || !best.retain() {
+		return nil
+	}
+	return best
 }
 
 // body returns the body of the record at loc if it is the entry's, in the block.

@@ -137,8 +137,8 @@ func (j *Journal) takeLocked() *group {
 	return g
 }
 
-// work loop of the GroupsInFlight+1 goroutines: each writes groups while there are any to start, one at a time runs the
-// acknowledgements. A worker seals the open group only when it gets to run, so whatever was appended since it was woken
+// worker is the loop of GroupsInFlight+1 goroutines: each writes groups while there are any to start, one at a time runs
+// the acknowledgements. A worker seals the open group only when it gets to run, so whatever was appended since it was woken
 // goes along.
 func (j *Journal) worker() {
 	j.mu.Lock()

@@ -179,16 +179,23 @@ func crashOptions(io IOMethod) Options {
 
 // TestPowerLossAtEveryStep cuts the power within every change that a run of several segments makes.
 func TestPowerLossAtEveryStep(t *testing.T) {
+	batches := 40
+	if raceEnabled || testing.Short() {
+		batches = 14
+	}
 	for _, io := range []IOMethod{IODSync, IOFdatasync, IORWFDSync, IOBuffered} {
 		t.Run(string(io), func(t *testing.T) {
 			t.Parallel()
+			if io == IORWFDSync && batches < 40 {
+				t.Skip("differs from dsync in one call")
+			}
 			o := crashOptions(io)
 			var h *history
 			runs := 0
 			memfs.Sweep(t, func() *memfs.FS { return memfs.New() }, func(f *memfs.FS) {
 				h = newHistory()
 				h.settle = runs%2 == 0
-				_ = workload(h, f, o, 40)
+				_ = workload(h, f, o, batches)
 				runs++
 			}, func(f *memfs.FS, where string) {
 				h.check(t, f, o, where)
@@ -199,7 +206,7 @@ func TestPowerLossAtEveryStep(t *testing.T) {
 				require.NoError(t, workload(c, f, o, 6), where)
 				c.check(t, f, o, where+", second life")
 			})
-			require.Greater(t, runs, 50)
+			require.Greater(t, runs, batches)
 		})
 	}
 }
@@ -208,7 +215,11 @@ func TestPowerLossAtEveryStep(t *testing.T) {
 // and of what follows.
 func TestPowerLossInSecondLife(t *testing.T) {
 	o := crashOptions(IODSync)
-	for seed := range uint64(6) {
+	lives := uint64(6)
+	if raceEnabled || testing.Short() {
+		lives = 2
+	}
+	for seed := range lives {
 		h := newHistory()
 		h.settle = seed%3 == 0
 		first := memfs.New()

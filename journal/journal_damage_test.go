@@ -89,6 +89,9 @@ func TestOneFlippedBit(t *testing.T) {
 			step = 37
 		}
 		seen[r.name]++
+		if raceEnabled || testing.Short() {
+			step = max(step, 41)
+		}
 		for bit := int64(0); bit < r.length*8; bit += step {
 			where := fmt.Sprintf("%s %s: bit %d of %s at %d", r.name, r.kind, bit, r.file, r.off)
 			c := mem.Clone()
@@ -144,6 +147,9 @@ func TestLostBlocks(t *testing.T) {
 		require.NoError(t, err)
 		for _, size := range []int{512, vfs.Align, 5 * vfs.Align} {
 			step := max(size, 2048)
+			if raceEnabled || testing.Short() {
+				step = 5 * vfs.Align
+			}
 			for off := 0; off+size <= len(content); off += step {
 				for kind, fill := range [][]byte{make([]byte, size), noise(size, off), content[(off+2*vfs.Align)%(len(content)-size):][:size]} {
 					c := mem.Clone()

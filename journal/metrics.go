@@ -3,6 +3,7 @@ package journal
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/VictoriaMetrics/metrics"
 )
@@ -12,7 +13,6 @@ type journalMetrics struct {
 	set       *metrics.Set
 	syncTime  *metrics.PrometheusHistogram
 	groupSize *metrics.PrometheusHistogram
-	label     string
 	add       latencies // append to acknowledgement, one value per record
 	write     latencies // one value per group
 }
@@ -24,32 +24,40 @@ var (
 )
 
 func newJournalMetrics(j *Journal) *journalMetrics {
-	m := &journalMetrics{set: metrics.NewSet(), label: j.o.Label}
+	m := &journalMetrics{set: metrics.NewSet()}
 	name := func(n string) string { return fmt.Sprintf("bindery_journal_%s{journal=%q}", n, j.o.Label) }
 	m.syncTime = m.set.NewPrometheusHistogramExt(name("sync_seconds"), secondsBounds)
 	m.groupSize = m.set.NewPrometheusHistogramExt(name("group_bytes"), bytesBounds)
-	for n, f := range map[string]func(s *Stats) float64{
-		"queue_bytes":         func(s *Stats) float64 { return float64(s.QueueBytes) },
-		"groups_in_flight":    func(s *Stats) float64 { return float64(s.InFlight) },
-		"segments":            func(s *Stats) float64 { return float64(s.Segments) },
-		"spare_segments":      func(s *Stats) float64 { return float64(s.Spares) },
-		"failed":              func(s *Stats) float64 { return bit(s.Failed) },
-		"groups_total":        func(s *Stats) float64 { return float64(s.Groups) },
-		"empty_groups_total":  func(s *Stats) float64 { return float64(s.EmptyGroups) },
-		"records_total":       func(s *Stats) float64 { return float64(s.Records) },
-		"payload_bytes_total": func(s *Stats) float64 { return float64(s.PayloadBytes) },
-		"written_bytes_total": func(s *Stats) float64 { return float64(s.WrittenBytes) },
-		"zeroed_bytes_total":  func(s *Stats) float64 { return float64(s.ZeroedBytes) },
-		"recycled_total":      func(s *Stats) float64 { return float64(s.SegmentsRecycled) },
-		"unprepared_total":    func(s *Stats) float64 { return float64(s.SegmentsUnprepared) },
-		"segment_waits_total": func(s *Stats) float64 { return float64(s.SegmentWaits) },
-		"torn_tails_total":    func(s *Stats) float64 { return float64(s.Cuts) },
-		"damaged_total":       func(s *Stats) float64 { return float64(s.Damaged) },
-		"repaired_total":      func(s *Stats) float64 { return float64(s.Repaired) },
-	} {
-		m.set.NewGauge(name(n), func() float64 { s := j.Stats(); return f(&s) })
-	}
 	return m
+}
+
+// figure is a gauge or counter under one of our names.
+type figure struct {
+	name  string
+	value float64
+}
+
+func (s *Stats) figures() []figure {
+	return []figure{
+		{"queue_bytes", float64(s.QueueBytes)},
+		{"queue_records", float64(s.QueueRecords)},
+		{"groups_in_flight", float64(s.InFlight)},
+		{"segments", float64(s.Segments)},
+		{"spare_segments", float64(s.Spares)},
+		{"failed", bit(s.Failed)},
+		{"groups_total", float64(s.Groups)},
+		{"empty_groups_total", float64(s.EmptyGroups)},
+		{"records_total", float64(s.Records)},
+		{"payload_bytes_total", float64(s.PayloadBytes)},
+		{"written_bytes_total", float64(s.WrittenBytes)},
+		{"zeroed_bytes_total", float64(s.ZeroedBytes)},
+		{"segments_recycled_total", float64(s.SegmentsRecycled)},
+		{"segments_unprepared_total", float64(s.SegmentsUnprepared)},
+		{"segment_waits_total", float64(s.SegmentWaits)},
+		{"torn_tails_total", float64(s.Cuts)},
+		{"damaged_total", float64(s.Damaged)},
+		{"repaired_total", float64(s.Repaired)},
+	}
 }
 
 func bit(b bool) float64 {
@@ -73,6 +81,13 @@ func (m *journalMetrics) acked(nanos int64, n int) { m.add.add(nanos, uint64(n))
 func (j *Journal) WritePrometheus(w io.Writer) {
 	j.m.set.WritePrometheus(w)
 	s := j.Stats()
+	for _, f := range s.figures() {
+		kind := "gauge"
+		if strings.HasSuffix(f.name, "_total") {
+			kind = "counter"
+		}
+		fmt.Fprintf(w, "# TYPE bindery_journal_%s %s\nbindery_journal_%s{journal=%q} %g\n", f.name, kind, f.name, j.o.Label, f.value)
+	}
 	index := fmt.Sprintf("journalIndex=%q", j.o.Label)
 	j.m.write.summary(w, "bookie_journal_JOURNAL_SYNC", index)
 	j.m.add.summary(w, "bookie_journal_JOURNAL_ADD_ENTRY", index)

@@ -68,6 +68,9 @@ func (j *Journal) prepareStep(z *zeroer) time.Duration {
 	j.closeFinishedLocked()
 	now := j.now()
 	if len(j.unprepared) > 0 {
+		if old := j.trimmableLocked(); old != nil && len(j.spares) <= j.o.Reserve && now >= j.trimRetry {
+			return j.trimLocked(old) // rather than more space
+		}
 		if s := j.unprepared[0]; j.neededLocked(s) || now >= j.prepRetry {
 			return j.prepareSegmentLocked(s, z)
 		}
@@ -282,7 +285,7 @@ func (j *Journal) trimLocked(s *segment) time.Duration {
 		j.poisonLocked("recycle a segment", err)
 		return time.Hour
 	}
-	j.trimRetry, j.spareRetry = 0, 0
+	j.prepRetry, j.trimRetry, j.spareRetry = 0, 0, 0
 	j.live = append(j.live[:0], j.live[1:]...)
 	if f != nil {
 		j.spares = append(j.spares, f)

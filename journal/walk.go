@@ -416,7 +416,7 @@ func (w *walk) endOfRun(p place, b, n int, expect uint64, known bool) error {
 		}
 		q = next
 	}
-	reason := ""
+	var reason string
 	switch {
 	case torn:
 		reason = "its last group was not written whole"

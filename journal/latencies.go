@@ -64,11 +64,14 @@ func (l *latencies) quantile(q float64) int64 {
 }
 
 // summary writes the values as BookKeeper does: a summary in milliseconds.
-func (l *latencies) summary(w io.Writer, name, label string) {
-	fmt.Fprintf(w, "# TYPE %s summary\n", name)
-	for _, q := range []float64{0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1} {
-		fmt.Fprintf(w, "%s{%s,success=\"true\",quantile=\"%v\"} %g\n", name, label, q, float64(l.quantile(q))/1e6)
+func (l *latencies) summary(w io.Writer, name, journal string) {
+	if journal == firstLabel {
+		fmt.Fprintf(w, "# TYPE %s summary\n", name)
 	}
-	fmt.Fprintf(w, "%s_count{%s,success=\"true\"} %d\n", name, label, l.count.Load())
-	fmt.Fprintf(w, "%s_sum{%s,success=\"true\"} %g\n", name, label, float64(l.sum.Load())/1e6)
+	label := fmt.Sprintf("journalIndex=%q,success=\"true\"", journal)
+	for _, q := range []float64{0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1} {
+		fmt.Fprintf(w, "%s{%s,quantile=\"%v\"} %g\n", name, label, q, float64(l.quantile(q))/1e6)
+	}
+	fmt.Fprintf(w, "%s_count{%s} %d\n", name, label, l.count.Load())
+	fmt.Fprintf(w, "%s_sum{%s} %g\n", name, label, float64(l.sum.Load())/1e6)
 }

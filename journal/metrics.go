@@ -3,6 +3,7 @@ package journal
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -82,19 +83,32 @@ func (j *Journal) WritePrometheus(w io.Writer) {
 	j.m.set.WritePrometheus(w)
 	s := j.Stats()
 	for _, f := range s.figures() {
+		j.writeFigure(w, "bindery_journal_"+f.name, "journal", f.value)
+	}
+	j.m.write.summary(w, "bookie_journal_JOURNAL_SYNC", j.o.Label)
+	j.m.add.summary(w, "bookie_journal_JOURNAL_ADD_ENTRY", j.o.Label)
+	for _, f := range []figure{
+		{"QUEUE_SIZE", float64(s.QueueRecords)},
+		{"FORCE_WRITE_QUEUE_SIZE", float64(s.InFlight)},
+		{"CB_QUEUE_SIZE", float64(s.QueueRecords)},
+		{"WRITE_BYTES", float64(s.PayloadBytes)},
+		{"MEMORY_MAX", float64(j.o.QueueBytes)},
+		{"MEMORY_USED", float64(s.QueueBytes)},
+	} {
+		j.writeFigure(w, "bookie_journal_JOURNAL_"+f.name, "journalIndex", f.value)
+	}
+}
+
+// firstLabel is the journal that writes the TYPE lines: a page with two of them for one name is not valid.
+const firstLabel = "0"
+
+func (j *Journal) writeFigure(w io.Writer, name, label string, value float64) {
+	if j.o.Label == firstLabel {
 		kind := "gauge"
-		if strings.HasSuffix(f.name, "_total") {
+		if strings.HasSuffix(name, "_total") || strings.HasSuffix(name, "WRITE_BYTES") {
 			kind = "counter"
 		}
-		fmt.Fprintf(w, "# TYPE bindery_journal_%s %s\nbindery_journal_%s{journal=%q} %g\n", f.name, kind, f.name, j.o.Label, f.value)
+		fmt.Fprintf(w, "# TYPE %s %s\n", name, kind)
 	}
-	index := fmt.Sprintf("journalIndex=%q", j.o.Label)
-	j.m.write.summary(w, "bookie_journal_JOURNAL_SYNC", index)
-	j.m.add.summary(w, "bookie_journal_JOURNAL_ADD_ENTRY", index)
-	fmt.Fprintf(w, "# TYPE bookie_journal_JOURNAL_QUEUE_SIZE gauge\nbookie_journal_JOURNAL_QUEUE_SIZE{%s} %d\n", index, s.QueueRecords)
-	fmt.Fprintf(w, "# TYPE bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE gauge\nbookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE{%s} %d\n", index, s.InFlight)
-	fmt.Fprintf(w, "# TYPE bookie_journal_JOURNAL_CB_QUEUE_SIZE gauge\nbookie_journal_JOURNAL_CB_QUEUE_SIZE{%s} %d\n", index, s.QueueRecords)
-	fmt.Fprintf(w, "# TYPE bookie_journal_JOURNAL_WRITE_BYTES counter\nbookie_journal_JOURNAL_WRITE_BYTES{%s} %d\n", index, s.PayloadBytes)
-	fmt.Fprintf(w, "# TYPE bookie_journal_JOURNAL_MEMORY_MAX gauge\nbookie_journal_JOURNAL_MEMORY_MAX{%s} %d\n", index, j.o.QueueBytes)
-	fmt.Fprintf(w, "# TYPE bookie_journal_JOURNAL_MEMORY_USED gauge\nbookie_journal_JOURNAL_MEMORY_USED{%s} %d\n", index, s.QueueBytes)
+	fmt.Fprintf(w, "%s{%s=%q} %s\n", name, label, j.o.Label, strconv.FormatFloat(value, 'f', -1, 64))
 }

@@ -696,6 +696,37 @@ func TestC33FenceForgottenByACrash(t *testing.T) {
 	}
 }
 
+// TestC33FenceInTheJournalBeatsWorkBeforeReplay: what the storage writes by itself before the journal is replayed (here the
+// state of a ledger, once more, since its log is about to go) does not make a journaled fence look old.
+func TestC33FenceInTheJournalBeatsWorkBeforeReplay(t *testing.T) {
+	e := newEnv(t, 1, 1, nil).open()
+	e.mustAdd(1, 0, 100)
+	e.checkpoint()
+	require.NoError(t, e.fence(1))
+	e.crash(1, 0)
+	s, err := Open(e.fs, e.options())
+	require.NoError(t, err)
+	e.s = s
+	for range 3 {
+		l, err := s.Ledger(1, false)
+		require.NoError(t, err)
+		l.Lock()
+		l.StateChanged()
+		l.Unlock()
+		l.Release()
+		e.checkpoint()
+	}
+	_, err = e.j.replay(s)
+	require.NoError(t, err)
+	require.NoError(t, s.Start(e.j))
+	require.ErrorContains(t, e.add(1, 1, testBody(1, 1, 0, 100, 0), false), "fenced")
+	e.checkpoint()
+	e.crash(2, 0)
+	e.open()
+	require.ErrorContains(t, e.add(1, 1, testBody(1, 1, 0, 100, 0), false), "fenced")
+	e.close()
+}
+
 // TestC50IdsBeyond31And32Bits: every 63-bit ledger and entry id works everywhere.
 func TestC50IdsBeyond31And32Bits(t *testing.T) {
 	e := newEnv(t, 1, 1, nil).open()

@@ -132,7 +132,11 @@ func (l *Ledger) advance(lac int64) {
 // be called before the state's record is appended to a journal. It wakes watchers whose LAC was passed, and all of them if
 // the ledger is fenced or deleted now.
 func (l *Ledger) StateChanged() {
-	l.seq = max(l.seq+1, l.s.seqBase.Load())
+	if l.s.source.Load() != nil {
+		l.seq = max(l.seq+1, l.s.seqBase.Load())
+	} else {
+		l.seq = max(l.seq, 1) // replay may still bring a newer state, which must not look older than this one
+	}
 	r := &l.Replica
 	if r.Deferred && l.run == 0 {
 		l.run = l.s.run

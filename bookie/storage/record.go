@@ -153,8 +153,8 @@ func (s *Storage) replayState(id int64, r *Record) error {
 	} else if l.unproven {
 		l.Replica.Lose()
 	}
-	if l.Replica.Deferred && l.run <= s.lastUnclean && l.Replica.UncleanStop() {
-		l.seq++
+	if l.Replica.Deferred && l.run <= s.lastUnclean {
+		l.Replica.UncleanStop()
 	}
 	l.markDirty()
 	return nil

@@ -88,16 +88,15 @@ type dir struct {
 	disk     atomic.Uint32 // a DiskState
 
 	// Guarded by Storage.markMu.
-	replayFrom []uint64 // what lies before is durable here, as Open found it; constant; zeros if something was lost
-	markFile   vfs.File
-	loaded     *markTable // what the mark file said at Open, nil if there was none
-	last       *markTable // what it says
-	mark       []uint64   // everything before is durable here
-	written    dirMark    // the row in its own mark file
-	caughtUp   bool       // what replay brought is durable
-	markSeq    uint64
-	lost       bool
-	lossErr    error
+	markFile vfs.File
+	loaded   *markTable // what the mark file said at Open, nil if there was none
+	last     *markTable // what it says
+	mark     []uint64   // everything before is durable here
+	written  dirMark    // the row in its own mark file
+	caughtUp bool       // what replay brought is durable
+	markSeq  uint64
+	lost     bool
+	lossErr  error
 
 	// Load, for placing new ledgers; halved at each checkpoint.
 	load atomic.Int64

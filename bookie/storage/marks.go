@@ -55,10 +55,6 @@ func (s *Storage) settleMarks() error {
 		}
 		s.degraded.Store(s.degraded.Load() || d.lost)
 		d.wasLost = d.lost
-		d.replayFrom = make([]uint64, len(s.o.Journals))
-		if !d.lost {
-			copy(d.replayFrom, d.mark)
-		}
 	}
 	s.degraded.Store(s.degraded.Load() || len(s.missing) > 0)
 	return s.writeMarks(nil)

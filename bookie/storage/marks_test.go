@@ -94,3 +94,48 @@ func TestReplayedIntoAnotherDirectory(t *testing.T) {
 	require.Equal(t, e.j.Mark(), e.s.Marks(), "the marks move once everybody has flushed")
 	e.close()
 }
+
+// TestReplayCutOffInAnotherDirectory: a ledger is replayed in part into a directory whose mark lies behind its records, and
+// that part becomes durable. The next start replays all of it.
+func TestReplayCutOffInAnotherDirectory(t *testing.T) {
+	e := newEnv(t, 2, 1, nil).open()
+	e.checkpoint()
+	first, second := int64(-1), int64(-1)
+	for id := int64(1); first < 0 || second < 0; id++ {
+		e.mustAdd(id, 0, 200)
+		if e.home(id).index == 0 {
+			first = id
+		} else {
+			second = id
+		}
+	}
+	for entry := int64(1); entry < 10; entry++ {
+		e.mustAdd(first, entry, 200)
+	}
+	require.NoError(t, e.s.dirs[1].request().wait(t.Context()))
+	e.crash(1, 0)
+	s, err := Open(e.fs, e.options())
+	require.NoError(t, err)
+	e.s = s
+	l, err := s.ledgers.get(first)
+	require.NoError(t, err)
+	l.d = s.dirs[1]
+	n := 0
+	for _, r := range e.j.records[0] {
+		if int64(r.Tag) == first {
+			if n++; n == 5 {
+				break
+			}
+		}
+		require.NoError(t, s.Replay(r))
+	}
+	l.Release()
+	require.NoError(t, s.dirs[1].request().wait(t.Context()))
+	e.crash(2, 0)
+	e.open()
+	for entry := range int64(10) {
+		e.requireEntry(first, entry, 200)
+	}
+	e.requireEntry(second, 0, 200)
+	e.close()
+}

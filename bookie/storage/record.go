@@ -88,8 +88,9 @@ func (s *Storage) replayEntry(id int64, r *Record) error {
 	return nil
 }
 
-// skipRecord reports whether a record is of an earlier life of the ledger, or durable in its directory already. The ledger
-// is locked.
+// skipRecord reports whether a record is of an earlier life of the ledger. Records that are durable already are stored once
+// more: that the mark of the ledger's directory lies behind them proves nothing, since the ledger may have been replayed into
+// that directory after the mark was taken, in part. The ledger is locked.
 func (l *Ledger) skipRecord(r *Record) bool {
 	if l.Replica.Tombstone {
 		return true
@@ -102,7 +103,7 @@ func (l *Ledger) skipRecord(r *Record) bool {
 			}
 		}
 	}
-	return l.loaded && r.Position < l.d.replayFrom[r.Journal]
+	return false
 }
 
 func (s *Storage) replayState(id int64, r *Record) error {

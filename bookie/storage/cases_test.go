@@ -531,6 +531,36 @@ func TestC25LedgerDeviceFullDuringFlush(t *testing.T) {
 	e.close()
 }
 
+// TestC26DeletionCutOffByAFullDiskIsFinished: a deletion that could not become durable is finished by a later pass, without a
+// restart.
+func TestC26DeletionCutOffByAFullDiskIsFinished(t *testing.T) {
+	e := newEnv(t, 1, 1, nil)
+	full := fullSwitch(e, "ledgers0/current/*")
+	e.open()
+	e.mustAdd(1, 0, 100)
+	e.mustAdd(2, 0, 100)
+	e.roll()
+	g, _, err := e.s.Generation(1)
+	require.NoError(t, err)
+	full.Set(true)
+	n, err := e.s.Delete(t.Context(), []int64{1}, []uint32{g})
+	require.ErrorIs(t, err, entrylog.ErrNoSpace)
+	require.Zero(t, n)
+	_, err = e.s.RetryRemovals(0)
+	require.ErrorIs(t, err, entrylog.ErrNoSpace)
+	full.Set(false)
+	_, err = e.s.RetryRemovals(0)
+	require.NoError(t, err)
+	require.True(t, e.s.dirs[0].tombs.Load().set.contains(1))
+	require.Empty(t, e.s.dirs[0].intents.Pending())
+	e.requireNo(1, 0, ErrNoLedger)
+	e.requireEntry(2, 0, 100)
+	e.crash(26, 0)
+	e.open()
+	e.requireNo(1, 0, ErrNoLedger)
+	e.close()
+}
+
 // capacityUsed returns the bytes that the file system holds.
 func capacityUsed(t testing.TB, e *env) int64 {
 	t.Helper()

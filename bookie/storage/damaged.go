@@ -119,6 +119,24 @@ func (q *damagedList) add(e Damaged) {
 	q.changedLocked()
 }
 
+// forget takes the entries of deleted ledgers off the list.
+func (q *damagedList) forget(ledgers []int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.set) == 0 {
+		return
+	}
+	before := len(q.set)
+	for e := range q.set {
+		if slices.Contains(ledgers, e.Ledger) {
+			delete(q.set, e)
+		}
+	}
+	if len(q.set) != before {
+		q.changedLocked()
+	}
+}
+
 func (q *damagedList) changedLocked() {
 	q.dirty = true
 	if !q.writing {

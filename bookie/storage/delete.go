@@ -268,6 +268,7 @@ func (d *dir) bookDeleted(ids []int64) error {
 		return fmt.Errorf("delete ledgers from the index: %w", err)
 	}
 	invariant.CrashPoint("gc.delete.index")
+	d.s.damaged.forget(ids)
 	return d.replaceTombstones(ids)
 }
 

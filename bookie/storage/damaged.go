@@ -126,9 +126,13 @@ func (q *damagedList) forget(ledgers []int64) {
 	if len(q.set) == 0 {
 		return
 	}
+	gone := make(map[int64]bool, len(ledgers))
+	for _, id := range ledgers {
+		gone[id] = true
+	}
 	before := len(q.set)
 	for e := range q.set {
-		if slices.Contains(ledgers, e.Ledger) {
+		if gone[e.Ledger] {
 			delete(q.set, e)
 		}
 	}

@@ -75,7 +75,11 @@ func flip(t testing.TB, fs vfs.FS, name string, bit int64) {
 // tag is known, and everything else costs nothing.
 func TestOneFlippedBit(t *testing.T) {
 	o := crashOptions(IODSync)
-	mem, h := filled(t, o, 14)
+	batches := 12
+	if raceEnabled || testing.Short() {
+		batches = 5
+	}
+	mem, h := filled(t, o, batches)
 	regions := regionsOf(t, mem)
 	seen := map[string]int{}
 	for _, r := range regions {
@@ -90,7 +94,7 @@ func TestOneFlippedBit(t *testing.T) {
 		}
 		seen[r.name]++
 		if raceEnabled || testing.Short() {
-			step = max(step, 41)
+			step = max(step, 61)
 		}
 		for bit := int64(0); bit < r.length*8; bit += step {
 			where := fmt.Sprintf("%s %s: bit %d of %s at %d", r.name, r.kind, bit, r.file, r.off)

@@ -135,7 +135,7 @@ func TestSplitters(t *testing.T) {
 	for _, p := range parts {
 		require.LessOrEqual(t, len(p), entryBytesMax)
 	}
-	for _, bad := range []string{"0B", "5MiB", "words", "10"} {
+	for _, bad := range []string{"0B", "5MiB", "words", "0", "-1", "4194305", "5M", "1.5.2K", "K", ""} {
 		_, err := newSplitter(strings.NewReader(""), bad)
 		require.Error(t, err, bad)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -48,7 +49,7 @@ func newLedgerWriteCommand(cluster *clusterOptions) *cobra.Command {
 	f.IntVar(&o.quorum.Ensemble, "ensemble", 3, "bookies that the ledger's entries are spread over")
 	f.IntVar(&o.quorum.Write, "write-quorum", 3, "copies of each entry")
 	f.IntVar(&o.quorum.Ack, "ack-quorum", 2, "copies on stable storage before an entry counts as written")
-	f.StringVar(&o.split, "split", "64KiB", "what makes an entry: lines, or a size (at most 4MiB)")
+	f.StringVar(&o.split, "split", "64KiB", "what makes an entry: lines, or a size in bytes or with a unit such as 4096, 64K, 1MiB (at most 4MiB)")
 	f.StringVar(&o.digest, "digest", "crc32c", "digest of the entries: crc32c, crc32, hmac or dummy")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the ledger's password")
 	f.BoolVar(&o.noProgress, "no-progress", false, "show no progress on a terminal")
@@ -78,14 +79,28 @@ func newSplitter(r io.Reader, split string) (splitter, error) {
 	if split == "lines" {
 		return &lineSplitter{r: bufio.NewReaderSize(r, 256<<10), limit: entryBytesMax}, nil
 	}
-	n, err := config.ParseSize(split)
+	n, err := parseEntrySize(split)
 	if err != nil {
-		return nil, exit(exitUsage, fmt.Errorf("--split: %w (or \"lines\")", err))
+		return nil, exit(exitUsage, fmt.Errorf("--split %q is neither \"lines\" nor a size: give bytes (4096), or a number with K, M, KiB, MiB, kB or MB", split))
 	}
 	if n < 1 || n > entryBytesMax {
-		return nil, exit(exitUsage, fmt.Errorf("--split %s is outside 1B to 4MiB", split))
+		return nil, exit(exitUsage, fmt.Errorf("--split %s is outside 1 byte to 4MiB", split))
 	}
 	return &sizeSplitter{r: r, size: int(n)}, nil
+}
+
+// parseEntrySize reads a size on the command line of a tool that cuts files, where a bare number means bytes and a bare K
+// or M means KiB or MiB, as split(1) and dd(1) have it. The configuration file asks for a unit instead: a number there is
+// read long after it was written.
+func parseEntrySize(s string) (config.Size, error) {
+	s = strings.TrimSpace(s)
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return config.Size(n), nil
+	}
+	if n := len(s) - 1; n > 0 && strings.ContainsRune("kKmMgG", rune(s[n])) {
+		s = s[:n] + strings.ToUpper(s[n:]) + "iB"
+	}
+	return config.ParseSize(s)
 }
 
 type sizeSplitter struct {

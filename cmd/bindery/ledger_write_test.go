@@ -1,0 +1,30 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestSplitSizes: a bare number means bytes, and every usual way to write a unit works.
+func TestSplitSizes(t *testing.T) {
+	for split, want := range map[string]int{
+		"4096": 4096, "1": 1, " 512 ": 512, "4194304": 4 << 20,
+		"4B": 4, "4K": 4096, "4k": 4096, "4KiB": 4096, "1M": 1 << 20, "1m": 1 << 20, "4MiB": 4 << 20, "1.5K": 1536,
+		"4kB": 4000, "4KB": 4000, "1MB": 1_000_000,
+	} {
+		s, err := newSplitter(strings.NewReader(""), split)
+		require.NoError(t, err, split)
+		require.Equal(t, want, s.(*sizeSplitter).size, split)
+	}
+	require.Equal(t, []string{"abcd", "efgh", "ij"}, collect(t, "4", "abcdefghij"))
+	t.Chdir(t.TempDir())
+	t.Setenv("BINDERY_METADATA__URI", "")
+	for split, want := range map[string]string{"words": "neither", "5M": "outside", "0": "outside", "-3": "outside"} {
+		code, stdout, stderr := cli("ledger", "write", "--split="+split, "/dev/null")
+		require.Equal(t, exitUsage, code, stderr)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, want, split)
+	}
+}

@@ -504,6 +504,66 @@ func TestRecoveryWithTooFewBookies(t *testing.T) {
 	require.Equal(t, EntryID(9), r.LastAddConfirmed())
 }
 
+// TestRecoveryAcceptingLoss: two of three bookies are gone for good and there is no other. An ordinary recovery leaves the
+// ledger; one that may lose entries ends it, says what it gave up, and leaves a note in the record.
+func TestRecoveryAcceptingLoss(t *testing.T) {
+	ctx := testContext(t)
+	c := newCluster(t, 3)
+	client, _ := c.client()
+	w, err := client.Create(ctx, CreateOptions{Password: []byte("pw")})
+	require.NoError(t, err)
+	appendMany(t, w, 0, 9)
+	require.NoError(t, client.Close())
+	m := c.record(w.ID())
+	gone, kept := []BookieID{m.Fragments[0].Bookies[0], m.Fragments[0].Bookies[2]}, m.Fragments[0].Bookies[1]
+	for _, b := range gone {
+		c.bookie(b).stop()
+	}
+	c.bookie(kept).forget(w.ID(), 9) // what it holds ends below its LAC's successor
+	other, _ := c.client()
+	_, _, err = other.RecoverAcceptingLoss(ctx, w.ID(), OpenOptions{Password: []byte("no")}, "")
+	require.ErrorIs(t, err, ErrUnauthorized)
+	_, _, err = other.RecoverAcceptingLoss(ctx, 77, OpenOptions{}, "")
+	require.ErrorIs(t, err, ErrNoSuchLedger)
+	sealed, loss, err := other.RecoverAcceptingLoss(ctx, w.ID(), OpenOptions{Password: []byte("pw")}, "by the test")
+	require.NoError(t, err)
+	require.NotNil(t, loss)
+	require.Equal(t, EntryID(9), loss.Cut)
+	require.Less(t, loss.LAC, EntryID(9))
+	require.Equal(t, loss.LAC+1, loss.Thin, "the one bookie left keeps what it has beyond the LAC")
+	require.ElementsMatch(t, gone, loss.Unfenced)
+	require.ElementsMatch(t, gone, loss.Silent)
+	require.NotEmpty(t, loss.Causes)
+	require.Contains(t, loss.Text, "cut in front of entry 9")
+	require.Contains(t, loss.Text, "(by the test)")
+	stored := c.record(w.ID())
+	require.Equal(t, StateClosed, stored.State)
+	require.Equal(t, EntryID(8), stored.LastEntry)
+	require.Equal(t, stored.LastEntry, sealed.LastEntry)
+	require.Equal(t, loss.Text, string(stored.Custom[LossKey]))
+	require.Equal(t, "release", string(stored.Custom["bindery.tier"]), "other custom metadata stays")
+	r, err := other.Open(ctx, w.ID(), OpenOptions{Password: []byte("pw")})
+	require.NoError(t, err)
+	readAll(t, r, 0, 8)
+
+	// A closed ledger is left as it is, and one that needs no loss loses nothing.
+	sealed, loss, err = other.RecoverAcceptingLoss(ctx, w.ID(), OpenOptions{Password: []byte("pw")}, "again")
+	require.NoError(t, err)
+	require.Nil(t, loss)
+	require.Equal(t, EntryID(8), sealed.LastEntry)
+	for _, b := range gone {
+		c.bookie(b).start(t)
+	}
+	w2, err := other.Create(ctx, CreateOptions{})
+	require.NoError(t, err)
+	appendMany(t, w2, 0, 4)
+	sealed, loss, err = other.RecoverAcceptingLoss(ctx, w2.ID(), OpenOptions{}, "for nothing")
+	require.NoError(t, err)
+	require.Nil(t, loss)
+	require.Equal(t, EntryID(4), sealed.LastEntry)
+	require.NotContains(t, c.record(w2.ID()).Custom, LossKey)
+}
+
 // TestC37MetadataStalls: bookies fail one after the other while metadata writes hang. Nothing is acknowledged that the
 // stored record does not know; when the store is back, everything is.
 func TestC37MetadataStalls(t *testing.T) {

@@ -35,22 +35,7 @@ func (c *Client) Open(ctx context.Context, id LedgerID, o OpenOptions) (*Reader,
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	m, v, err := c.views.Ledgers.Read(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("open ledger %d: %w", id, metaError(err))
-	}
-	password := o.Password
-	switch {
-	case o.Admin:
-		password = m.Password
-	case m.HasPassword && !bytes.Equal(password, m.Password):
-		return nil, fmt.Errorf("open ledger %d: %w", id, ErrUnauthorized)
-	}
-	typ := m.Digest
-	if !typ.Valid() { // records of version 1 carry none
-		typ = DigestCRC32
-	}
-	d, err := digest.New(typ, password)
+	m, v, d, password, err := c.openRecord(ctx, id, o)
 	if err != nil {
 		return nil, fmt.Errorf("open ledger %d: %w", id, err)
 	}
@@ -69,6 +54,27 @@ func (c *Client) Open(ctx context.Context, id LedgerID, o OpenOptions) (*Reader,
 		}
 	}
 	return r, nil
+}
+
+// openRecord reads the record of a ledger and checks the password.
+func (c *Client) openRecord(ctx context.Context, id LedgerID, o OpenOptions) (_ *Metadata, _ metadata.Version, _ *digest.Digest, password []byte, _ error) {
+	m, v, err := c.views.Ledgers.Read(ctx, id)
+	if err != nil {
+		return nil, 0, nil, nil, metaError(err)
+	}
+	password = o.Password
+	switch {
+	case o.Admin:
+		password = m.Password
+	case m.HasPassword && !bytes.Equal(password, m.Password):
+		return nil, 0, nil, nil, ErrUnauthorized
+	}
+	typ := m.Digest
+	if !typ.Valid() { // records of version 1 carry none
+		typ = DigestCRC32
+	}
+	d, err := digest.New(typ, password)
+	return m, v, d, password, err
 }
 
 // ID returns the ledger's id.

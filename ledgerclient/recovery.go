@@ -45,11 +45,8 @@ func (c *Client) recover(ctx context.Context, id LedgerID, m *ledger.Metadata, v
 	if err := c.waitForView(ctx); err != nil {
 		return nil, 0, err
 	}
-	key := digest.MasterKey(password)
 	for attempt, pause := 1, 250*time.Millisecond; ; attempt, pause = attempt+1, 4*pause {
-		r := &recoverer{c: c, id: id, digest: d, key: key[:], box: newMailbox(), ctx: ctx, bodies: map[EntryID][]byte{},
-			core: ledger.NewRecovery(m, int64(v), ledger.RecoveryConfig{ReadAhead: 4})}
-		record, version, err := r.run()
+		record, version, err := c.newRecoverer(ctx, id, m, v, d, password, ledger.RecoveryConfig{}).run()
 		if err == nil {
 			return record, version, nil
 		}
@@ -61,6 +58,13 @@ func (c *Client) recover(ctx context.Context, id LedgerID, m *ledger.Metadata, v
 			return nil, 0, metaError(err)
 		}
 	}
+}
+
+func (c *Client) newRecoverer(ctx context.Context, id LedgerID, m *ledger.Metadata, v metadata.Version, d *digest.Digest, password []byte, cfg ledger.RecoveryConfig) *recoverer {
+	key := digest.MasterKey(password)
+	cfg.ReadAhead = 4
+	return &recoverer{c: c, id: id, digest: d, key: key[:], box: newMailbox(), ctx: ctx, bodies: map[EntryID][]byte{},
+		core: ledger.NewRecovery(m, int64(v), cfg)}
 }
 
 // run drives one attempt to its end.

@@ -112,3 +112,11 @@ func TestClonesDoNotShare(t *testing.T) {
 		}
 	}
 }
+
+func TestD34AcceptedLoss(t *testing.T) {
+	playCase(t, "D34-accepted-loss.txt",
+		"  R aborted: ensemble not covered",
+		"  X gave up: cut in front of entry 1, which A, B could not deny; not known to be fenced: A, B; a writer that still reaches 2 of them can go on (by hand)",
+		"  record v3: CLOSED 0:DBC 1:DFC last e0 length 10",
+		"  X recovered: CLOSED 0:ABC last e0 length 10")
+}

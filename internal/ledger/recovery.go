@@ -39,12 +39,18 @@ type Recovery struct {
 	length    int64 // payload bytes up to the last re-added entry
 	asked     IndexSet
 	unplaced  IndexSet
+	loss      Loss
+	thin      bool // with AcceptLoss: no bookie is left that could make a full ack quorum
 }
 
 // RecoveryConfig bounds a recovery.
 type RecoveryConfig struct {
 	ReadAhead   int // entries read or being written back at once; 0 means 1
 	RestartsMax int // times R7 may start over before the recovery aborts with CauseConflict; 0 means 16
+
+	// AcceptLoss ends the ledger even where that can cost entries that were acknowledged: recovery.go says what it gives up.
+	AcceptLoss bool
+	LossNote   string // who accepted the loss, when and why: kept in the record if something was given up
 }
 
 type recoveryPhase uint8
@@ -82,7 +88,9 @@ func NewRecovery(record *Metadata, version int64, cfg RecoveryConfig) *Recovery 
 	if cfg.RestartsMax <= 0 {
 		cfg.RestartsMax = 16
 	}
-	return &Recovery{cfg: cfg, record: record, version: version}
+	r := &Recovery{cfg: cfg, record: record, version: version}
+	r.loss = noLoss(nil)
+	return r
 }
 
 // Start begins the recovery.
@@ -208,6 +216,7 @@ func (r *Recovery) fence(out []Action) []Action {
 	r.fenced = make([]lastEntry, len(ensemble))
 	r.fragments = r.record.Fragments
 	r.reads, r.stopped, r.readded, r.length, r.asked, r.unplaced = nil, false, false, 0, 0, 0
+	r.loss, r.thin = noLoss(ensemble), false
 	for i, b := range ensemble {
 		r.fenced[i].entry = InvalidEntry
 		out = append(out, Action{Kind: ActFence, Index: i, Bookie: b, Round: r.round})
@@ -227,6 +236,7 @@ func (r *Recovery) fenceAnswer(ev Event, out []Action) []Action {
 	case AnswerOK:
 		r.fenced[ev.Index] = lastEntry{entry: ev.Entry, length: ev.Length}
 		r.base = max(r.base, ev.LAC)
+		r.loss.Seen = max(r.loss.Seen, ev.Entry)
 		fallthrough
 	case AnswerNegative, AnswerBadDigest:
 		r.unknown = r.unknown.Without(ev.Index)
@@ -235,6 +245,10 @@ func (r *Recovery) fenceAnswer(ev Event, out []Action) []Action {
 		}
 	}
 	if r.waiting == 0 {
+		if r.cfg.AcceptLoss {
+			r.loss.Unfenced = r.unknown
+			return r.startReading(out)
+		}
 		return r.abort(CauseNotCovered, out)
 	}
 	return out

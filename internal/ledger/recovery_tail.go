@@ -61,7 +61,10 @@ func (r *Recovery) decide(out []Action) []Action {
 		case read.negative.Len() >= r.q.Absent():
 			r.stopped, r.reads = true, nil
 		case (read.negative | read.useless).Len() == r.q.Write:
-			return r.abort(CauseUnreadable, out)
+			if !r.cfg.AcceptLoss {
+				return r.abort(CauseUnreadable, out)
+			}
+			r.giveUp(read)
 		}
 		break
 	}
@@ -102,9 +105,13 @@ func (r *Recovery) addAnswer(ev Event, out []Action) []Action {
 func (r *Recovery) advance(out []Action) []Action {
 	first := r.acks.First()
 	for {
-		length, ok := r.acks.popComplete(r.q.Ack)
+		need := r.copies(r.acks.First())
+		length, ok := r.acks.popComplete(need)
 		if !ok {
 			break
+		}
+		if need < r.q.Ack && r.loss.Thin == InvalidEntry {
+			r.loss.Thin = r.acks.First() - 1
 		}
 		r.length = length
 	}
@@ -147,7 +154,10 @@ func (r *Recovery) picked(picks []Pick, out []Action) []Action {
 	out = append(out, Action{Kind: ActEnsemble, Record: &Metadata{Fragments: r.fragments}})
 	out = r.swap(next, reinstated, out)
 	if r.failed&^r.unplaced == 0 && !r.q.Reachable(r.failed) {
-		return r.abort(CauseNotEnoughBookies, out)
+		if !r.cfg.AcceptLoss || r.failed == AllIndices(r.q.Ensemble) {
+			return r.abort(CauseNotEnoughBookies, out)
+		}
+		r.thin = true
 	}
 	out = r.replaceFailed(out)
 	return r.advance(out)
@@ -204,6 +214,7 @@ func (r *Recovery) lengthAnswer(ev Event, out []Action) []Action {
 func (r *Recovery) seal(out []Action) []Action {
 	p := *r.record
 	p.State, p.LastEntry, p.Length, p.Fragments = StateClosed, r.acks.First()-1, r.length, r.fragments
+	r.noteLoss(&p)
 	r.checks = namedChecks(r.checks, r.fragments[len(r.record.Fragments)-1:])
 	r.phase = recSealing
 	return r.write(&p, out)

@@ -24,6 +24,7 @@ var update = flag.Bool("update", false, "write the transcripts in testdata anew;
 //	bookies A B C...            create W E Qw Qa A B C   (deferred W ... for deferred sync)
 //	append W [n]                close W | force W | retry W | lactick W
 //	recover R [readahead]       crash CLIENT             the client is gone
+//	acceptloss R                a recovery that may lose what was acknowledged
 //	flight                      what is under way
 //	do PATTERN...               requests arrive and their replies too
 //	deliver|reply PATTERN...    requests, or replies, arrive
@@ -108,6 +109,9 @@ func (w *world) command(f []string) {
 			ahead, _ = strconv.Atoi(f[2])
 		}
 		w.recover(f[1], ahead)
+	case "acceptloss":
+		w.lossy = true
+		w.recoverWith(f[1], RecoveryConfig{AcceptLoss: true, LossNote: "by hand"})
 	case "do", "deliver", "reply", "drop", "timeout":
 		w.flightCommand(f)
 	case "flight":

@@ -110,6 +110,10 @@ func (r *Recovery) AppendStateAs(b []byte, n *Naming) []byte {
 	for _, e := range r.reads {
 		b = appendInts(b, int64(e.entry), boolInt(e.found), int64(e.lac), e.length, n.set(e.negative), n.set(e.useless))
 	}
+	if r.cfg.AcceptLoss {
+		l := &r.loss
+		b = appendInts(b, n.set(l.Unfenced), n.set(l.Silent), int64(l.Entry), int64(l.Thin), int64(l.Seen), boolInt(r.thin))
+	}
 	return b
 }
 

@@ -24,6 +24,7 @@ type world struct {
 	broken   []string // violated invariants
 	noLoss   bool     // no bookie loses anything: the strict form of I5 holds
 	key      []byte
+	lossy    bool // a recovery was told to accept loss: acknowledged entries may lie beyond the end
 	split    bool // adds and fences are durable only after an explicit sync
 }
 
@@ -134,8 +135,12 @@ func (w *world) create(name string, q Quorum, deferred bool, ensemble ...BookieI
 }
 
 func (w *world) recover(name string, readAhead int) *simClient {
+	return w.recoverWith(name, RecoveryConfig{ReadAhead: readAhead})
+}
+
+func (w *world) recoverWith(name string, cfg RecoveryConfig) *simClient {
 	c := &simClient{name: name, bodies: map[EntryID]string{}, lastFn: InvalidEntry}
-	c.r = NewRecovery(w.record, w.version, RecoveryConfig{ReadAhead: readAhead})
+	c.r = NewRecovery(w.record, w.version, cfg)
 	w.clients = append(w.clients, c)
 	w.perform(c, c.r.Start(nil))
 	return c
@@ -206,6 +211,9 @@ func (w *world) perform(c *simClient, acts []Action) {
 		case ActRecovered:
 			c.closed = &a
 			w.say("%s recovered: %s", c.name, describe(a.Record))
+			if text := a.Record.Custom[LossKey]; text != nil {
+				w.say("%s gave up: %s", c.name, text)
+			}
 			if a.Record.State != StateClosed {
 				w.violate("recovery ended with %s", describe(a.Record))
 			}
@@ -570,7 +578,7 @@ func (w *world) check() {
 		return
 	}
 	for _, e := range w.acked {
-		if w.gone {
+		if w.gone || w.lossy {
 			break
 		}
 		deny, have := 0, 0
@@ -602,7 +610,7 @@ func (w *world) check() {
 			}
 		}
 	}
-	if w.noLoss {
+	if w.noLoss && !w.lossy {
 		for e := EntryID(0); e <= w.record.LastEntry; e++ {
 			have := 0
 			for n := range w.q.Write {

@@ -190,43 +190,6 @@ func showLedger(c *cobra.Command, l ledgerJSON) error {
 	return nil
 }
 
-func newLedgerRecoverCommand(cluster *clusterOptions) *cobra.Command {
-	var output outputFormat
-	var passwordFile string
-	c := &cobra.Command{
-		Use:   "recover ID",
-		Short: "Fence a ledger's writer, agree the end of the ledger and seal it",
-		Long:  "Seals a ledger whose writer has gone. A writer that is still there loses the ledger: its next add fails as fenced.\nA ledger that is closed already is left as it is.",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			id, err := parseLedgerID(args[0])
-			if err != nil {
-				return err
-			}
-			open, err := openOptions(passwordFile, true)
-			if err != nil {
-				return err
-			}
-			return cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
-				r, err := client.Open(ctx, id, open)
-				if err != nil {
-					return describe(id, err)
-				}
-				defer closeReader(r)
-				m := r.Metadata()
-				if output == outputJSON {
-					return printJSON(c.OutOrStdout(), toLedgerJSON(id, m, true))
-				}
-				_, err = fmt.Fprintf(c.OutOrStdout(), "ledger %d is %s with %d entries, %s\n", id, m.State, m.LastEntry+1, humanBytes(m.Length))
-				return err
-			})
-		},
-	}
-	addOutputFlag(c, &output)
-	c.Flags().StringVar(&passwordFile, "password-file", "", "file with the ledger's password")
-	return c
-}
-
 func newLedgerRemoveCommand(cluster *clusterOptions) *cobra.Command {
 	var yes bool
 	c := &cobra.Command{

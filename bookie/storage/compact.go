@@ -10,7 +10,6 @@ import (
 	"github.com/binderylog/bindery/bookie/index"
 	"github.com/binderylog/bindery/entrylog"
 	"github.com/binderylog/bindery/internal/corrupt"
-	"github.com/binderylog/bindery/internal/intent"
 	"github.com/binderylog/bindery/internal/invariant"
 )
 
@@ -495,38 +494,6 @@ func (s *Storage) RetryRemovals(i int) (left int, err error) {
 	s.deleteMu.Unlock()
 	left, rerr := d.log.RetryRemovals()
 	return left, errors.Join(err, rerr)
-}
-
-// retryDeletions finishes deletions whose intent is pending. deleteMu is held.
-func (d *dir) retryDeletions() error {
-	var pending []intent.Record
-	d.intentMu.Lock()
-	if d.intents != nil {
-		pending = d.intents.Pending()
-	}
-	d.intentMu.Unlock()
-	pending = slices.DeleteFunc(pending, func(r intent.Record) bool { return len(r.Data) == 0 || r.Data[0] != intentDelete })
-	if len(pending) == 0 {
-		return nil
-	}
-	d.indexMu.Lock()
-	defer d.indexMu.Unlock()
-	if err := d.request().wait(d.s.ctx); err != nil { // what was buried in memory becomes durable first
-		return fmt.Errorf("finish deletions: %w", err)
-	}
-	for _, rec := range pending {
-		r, err := decodeIntent(rec.Data)
-		if err == nil {
-			err = d.finishDeleteIntent(&r)
-		}
-		if err == nil {
-			err = d.doneIntent(d.s.ctx, rec.ID)
-		}
-		if err != nil {
-			return fmt.Errorf("finish deletions: %w", err)
-		}
-	}
-	return nil
 }
 
 // Generation returns what Delete has to be given: it changes with every recovery add, fence and deletion of the ledger. ok

@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/binderylog/bindery/entrylog"
-	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/internal/intent"
 	"github.com/binderylog/bindery/internal/invariant"
 )
@@ -32,36 +31,7 @@ import (
 // A ledger that comes back begins another life: it gets a birth number higher than any before; its floor is the highest
 // log id that exists, and its entries go to higher logs; its state remembers where the journals were. Whatever lies in a
 // log up to the floor, or in a journal before that position, is of an earlier life and does not exist.
-// The file of deleted ledgers carries the highest birth number given out when it was written; a ledger in it is dead unless
-// its state has a higher one. Hence a ledger that came back is taken out of the file before that number is raised.
-
-// newBirth gives out a birth number for a ledger that comes back.
-func (d *dir) newBirth(id int64) uint32 {
-	d.rebornMu.Lock()
-	defer d.rebornMu.Unlock()
-	d.births = d.s.births.Add(1) // one count for all directories: a ledger may come back in another one
-	if d.tombs.Load().set.contains(id) {
-		d.reborn = append(d.reborn, id)
-	}
-	return d.births
-}
-
-// noteBirth learns of a life that replay or a look-up met.
-func (d *dir) noteBirth(id int64, birth uint32) {
-	d.rebornMu.Lock()
-	defer d.rebornMu.Unlock()
-	d.births = max(d.births, birth)
-	raise(&d.s.births, birth)
-	if t := d.tombs.Load(); birth > t.births && t.set.contains(id) && !slices.Contains(d.reborn, id) {
-		d.reborn = append(d.reborn, id)
-	}
-}
-
-func (d *dir) birthsNow() uint32 {
-	d.rebornMu.Lock()
-	defer d.rebornMu.Unlock()
-	return d.births
-}
+// The file of deleted ledgers says which of them are dead: see births.go.
 
 // bornNow returns where the journals are: what is appended from now on lies there or behind. During replay it returns
 // nothing, and replay sets it from what the journal says.
@@ -75,49 +45,6 @@ func (s *Storage) bornNow() []bornMark {
 }
 
 func journalHash(id string) uint32 { return crc32.Checksum([]byte(id), castagnoli) }
-
-// replaceTombstones writes the file of deleted ledgers with the given ledgers added and those taken out that came back.
-func (d *dir) replaceTombstones(add []int64) error {
-	d.tombMu.Lock()
-	defer d.tombMu.Unlock()
-	d.rebornMu.Lock()
-	births, back := d.births, d.reborn
-	d.reborn = nil
-	d.rebornMu.Unlock()
-	slices.Sort(back)
-	back = slices.Compact(back)
-	add = slices.DeleteFunc(slices.Clone(add), func(id int64) bool {
-		_, found := slices.BinarySearch(back, id)
-		return found
-	})
-	slices.Sort(add)
-	t := &tombs{set: d.tombs.Load().set.remove(back).add(slices.Compact(add)), births: births}
-	write := func() error { return writeTombstones(d.s.fs, d.cur, t.set, t.births) }
-	err := write()
-	if isNoSpace(err) && d.useReserve("the list of deleted ledgers") {
-		err = write()
-	}
-	if err != nil {
-		d.rebornMu.Lock()
-		d.reborn = append(d.reborn, back...)
-		d.rebornMu.Unlock()
-		return fmt.Errorf("write deleted ledgers: %w", err)
-	}
-	d.tombs.Store(t)
-	invariant.CrashPoint("storage.tombstones.written")
-	return nil
-}
-
-// forgetTombstones takes ledgers that came back out of the file of deleted ones, if there are any.
-func (d *dir) forgetTombstones() error {
-	d.rebornMu.Lock()
-	n := len(d.reborn)
-	d.rebornMu.Unlock()
-	if n == 0 {
-		return nil
-	}
-	return d.replaceTombstones(nil)
-}
 
 // Delete deletes ledgers locally, each only if its generation is still the one given (nothing came since the caller
 // looked), and returns how many it deleted. It is for the garbage collector, which has the proofs.
@@ -182,6 +109,7 @@ func (d *dir) delete(ctx context.Context, ledgers []*Ledger, generations []uint3
 		return 0, fmt.Errorf("delete ledgers: %w", err)
 	}
 	invariant.CrashPoint("gc.delete.intent")
+	defer d.s.births.dying(ids)()
 	gone := d.bury(ledgers, generations)
 	invariant.CrashPoint("gc.delete.buried")
 	// Not ctx: once buried, the ledgers are deleted here, and the rest is only tidying.
@@ -381,15 +309,16 @@ func (d *dir) withIntents(fn func(intent.Log) error) error {
 	return fn(log)
 }
 
-// finishIntents finishes, or gives up, what a crash interrupted. It runs in Open, before replay.
-func (d *dir) finishIntents() error {
+// loadIntents looks at what a crash interrupted. Compactions whose output is there are finished by the index keeper, others
+// are given up. Deletions are finished once replay has said which of the ledgers came back: see retryDeletions.
+func (d *dir) loadIntents() error {
 	for _, rec := range d.intents.Pending() {
 		r, err := decodeIntent(rec.Data)
 		switch {
 		case err != nil:
 			d.s.log.Warn("an intent of the garbage collector can not be read and is dropped", "dir", d.path, "err", err)
 		case r.kind == intentDelete:
-			err = d.finishDeleteIntent(&r)
+			continue
 		case r.kind == intentCompact:
 			if _, lerr := d.log.Log(r.output); lerr == nil {
 				// The copies are whole. The index keeper puts them in the place of the sources', and removes those.
@@ -400,14 +329,63 @@ func (d *dir) finishIntents() error {
 				continue
 			}
 		}
-		if err != nil && !corrupt.Is(err) && r.kind == intentDelete {
-			return err
-		}
 		if err := d.intents.Done(context.Background(), rec.ID); err != nil {
 			return fmt.Errorf("finish intent: %w", err)
 		}
 	}
 	return nil
+}
+
+// retryDeletions finishes deletions whose intent is pending: a crash, or a full disk, cut them off. It runs after replay;
+// deleteMu is held.
+func (d *dir) retryDeletions() error {
+	var pending []intent.Record
+	d.intentMu.Lock()
+	if d.intents != nil {
+		pending = d.intents.Pending()
+	}
+	d.intentMu.Unlock()
+	pending = slices.DeleteFunc(pending, func(r intent.Record) bool { return len(r.Data) == 0 || r.Data[0] != intentDelete })
+	if len(pending) == 0 {
+		return nil
+	}
+	d.indexMu.Lock()
+	defer d.indexMu.Unlock()
+	for _, rec := range pending {
+		r, err := decodeIntent(rec.Data)
+		if err == nil {
+			err = d.retryDeletion(&r)
+		}
+		if err == nil {
+			err = d.doneIntent(d.s.ctx, rec.ID)
+		}
+		if err != nil {
+			return fmt.Errorf("finish deletions: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *dir) retryDeletion(r *intentRecord) error {
+	defer d.s.births.dying(r.ledgers)()
+	if err := d.request().wait(d.s.ctx); err != nil { // what was buried, or came back, in memory only becomes durable
+		return err
+	}
+	return d.finishDeleteIntent(r)
+}
+
+// finishDeletions finishes what a crash cut off, once replay is over. What fails is left to the next pass of the collector.
+func (s *Storage) finishDeletions() {
+	s.deleteMu.Lock()
+	defer s.deleteMu.Unlock()
+	for _, d := range s.dirs {
+		if d.failed.Load() {
+			continue
+		}
+		if err := d.retryDeletions(); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("deletions that were cut off could not be finished; it is tried again", "dir", d.path, "err", err)
+		}
+	}
 }
 
 // finishDeleteIntent finishes the deletion of those ledgers whose tombstone became durable. Those that came back

@@ -50,13 +50,10 @@ type dir struct {
 	ov        overlay
 	gen       atomic.Uint64 // raised whenever an entry's place may have changed
 
-	// Lives of re-created ledgers: see delete.go.
+	// Lives of re-created ledgers: see delete.go and births.go.
 	maxLog    atomic.Uint32 // highest log id known to exist
 	rollAbove atomic.Uint32 // the next flush must go to a higher log
-	rebornMu  sync.Mutex
-	births    uint32     // highest birth number given out; guarded by rebornMu
-	reborn    []int64    // deleted ledgers that came back and are in the set still; guarded by rebornMu
-	tombMu    sync.Mutex // held while the set is replaced, across the write of its file
+	tombMu    sync.Mutex    // held while the set is replaced, across the write of its file
 
 	// Flusher.
 	flushMu   sync.Mutex // held for the length of a flush, while a compaction log is created and while floors are taken
@@ -222,7 +219,7 @@ func (d *dir) fail(err error) {
 	d.failMu.Unlock()
 	s := d.s
 	s.degraded.Store(true)
-	s.seqBase.Add(1 << 24)
+	s.seqBase.Add(1 << seqFailureBits)
 	s.log.Error("a ledger directory failed; its ledgers are answered as unknown until its share has been repaired", "dir", d.path, "err", err)
 	s.ledgers.each(func(l *Ledger) {
 		l.mu.Lock()
@@ -254,6 +251,9 @@ const (
 	evDamaged                   // a state that can not be trusted
 )
 
+// seqOfSet is the seq of a tombstone that only the set of deleted ledgers tells of: of its life nothing comes after it.
+const seqOfSet = 1<<64 - 1
+
 // lookupState returns what the directory knows of a ledger besides its entries, as far as that is durable.
 func (d *dir) lookupState(id int64) (st state, ev evidence, err error) {
 	t := d.tombs.Load()
@@ -280,14 +280,14 @@ func (d *dir) lookupState(id int64) (st state, ev evidence, err error) {
 		case st.replica.Tombstone:
 			return st, evState, nil
 		case t.dead(id, st.birth):
-			return state{replica: tombstoneOf(st.replica.Generation), seq: st.seq, birth: t.births}, evState, nil
+			return state{replica: tombstoneOf(st.replica.Generation), seq: seqOfSet, birth: t.births}, evState, nil
 		case d.suspect:
 			return st, evDamaged, nil
 		}
 		return st, evState, nil
 	}
 	if t.set.contains(id) {
-		return state{replica: tombstoneOf(0), birth: t.births}, evState, nil
+		return state{replica: tombstoneOf(0), seq: seqOfSet, birth: t.births}, evState, nil
 	}
 	if _, ok := d.ov.last(id, 0); ok {
 		return st, evStateless, nil

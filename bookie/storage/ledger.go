@@ -158,7 +158,7 @@ func (l *Ledger) StateChanged() {
 // point, is its own. The ledger is locked, and the deletion has taken its entries out of the caches.
 func (l *Ledger) reborn() {
 	l.tombstone = false
-	l.birth = l.d.newBirth(l.id)
+	l.birth = l.s.births.next(l.id)
 	l.floor = l.d.holdLogs()
 	l.born = l.s.bornNow()
 	l.in = [2]cacheRef{}

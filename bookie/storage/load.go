@@ -53,7 +53,13 @@ func (s *Storage) load(l *Ledger) error {
 	case evNone:
 		return s.loadUnknown(l)
 	case evState:
+		if best.seq == seqOfSet {
+			best.seq = 0
+		}
 		l.setState(&best)
+		if best.birth != 0 && !best.replica.Tombstone {
+			s.births.note(l.id, best.birth)
+		}
 		if best.replica.Deferred && best.run <= s.lastUnclean && l.Replica.UncleanStop() {
 			l.StateChanged()
 		}

@@ -39,15 +39,21 @@ func (s *Storage) settleMarks() error {
 			s.compareRow(d, &d.loaded.rows[1+i], own)
 		}
 	}
+	for _, d := range s.dirs {
+		if d.loaded == nil || !d.lost && d.loaded.run == s.run {
+			continue
+		}
+		// What began elsewhere while it had failed, or was not here, has a seq above this.
+		if err := d.compareTombstones(uint64(d.loaded.run)<<seqRunBits | 1<<seqFailureBits); err != nil {
+			return err
+		}
+	}
 	if !s.clean {
 		s.lastUnclean = s.run
 		s.missingJournals()
 	}
-	for _, d := range s.dirs {
-		raise(&s.births, d.births)
-	}
 	s.run++
-	s.seqBase.Store(uint64(s.run) << 32)
+	s.seqBase.Store(uint64(s.run) << seqRunBits)
 	s.placeNewMarks()
 	for _, d := range s.dirs {
 		if d.lost {
@@ -272,7 +278,7 @@ func (s *Storage) minWritten() []uint64 {
 
 func (s *Storage) writeMark(d *dir, own dirMark) error {
 	t := markTable{
-		seq: d.markSeq + 1, run: s.run, lastUnclean: s.lastUnclean, births: d.birthsNow(), clean: s.closing, lost: d.lost,
+		seq: d.markSeq + 1, run: s.run, lastUnclean: s.lastUnclean, births: s.births.now(), clean: s.closing, lost: d.lost,
 		journals: s.o.Journals, rows: []dirMark{own},
 	}
 	for _, other := range s.dirs {

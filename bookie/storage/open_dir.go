@@ -69,7 +69,7 @@ func (d *dir) loadMark() error {
 	t, err := readMark(d.s.fs, d.cur)
 	switch {
 	case err == nil:
-		d.loaded, d.markSeq, d.births, d.lost = t, t.seq, t.births, t.lost
+		d.loaded, d.markSeq, d.lost = t, t.seq, t.lost
 		if d.lost {
 			d.lossErr = errors.New("found at an earlier start")
 		}
@@ -95,7 +95,6 @@ func (d *dir) loadTombstones() error {
 		return err
 	}
 	d.tombs.Store(&tombs{set: set, births: births})
-	d.births = max(d.births, births)
 	return nil
 }
 

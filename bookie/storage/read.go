@@ -204,16 +204,10 @@ func (d *dir) readAt(id, entry int64, loc entrylog.Location, dst []byte) ([]byte
 		if b != nil {
 			d.readHits.Add(1)
 		} else {
-			n := cache.ahead.miss(id, entry, loc)
-			f, err := cache.ahead.fetch(d, id, loc.Log, loc.Offset, n, loc.Size)
-			if errors.Is(err, entrylog.ErrNoLog) {
+			var err error
+			if b, err = d.readBlock(id, entry, loc); err != nil {
 				return nil, err
 			}
-			if err == nil {
-				cache.ahead.arm(d, id, loc.Log, f, false)
-				b = cache.get(d.index, loc)
-			}
-			d.diskReads.Add(1)
 		}
 		if b != nil {
 			defer cache.release(b)
@@ -232,6 +226,32 @@ func (d *dir) readAt(id, entry int64, loc entrylog.Location, dst []byte) ([]byte
 		return nil, corrupt.Errorf(d.indexPath, 0, "entry location", "%s holds ledger %d entry %d", loc, gotLedger, gotEntry)
 	}
 	return body, nil
+}
+
+// readBlock reads a piece of a log that holds the record at loc into the cache. It returns its block with a reference, or
+// nil if that can not be cached or can not be read: the record is then read by itself. It fails with entrylog.ErrNoLog.
+func (d *dir) readBlock(id, entry int64, loc entrylog.Location) (*block, error) {
+	ahead := &d.s.cache.ahead
+	n, wait := ahead.miss(id, entry, loc)
+	if wait != nil {
+		<-wait
+		if b := d.s.cache.get(d.index, loc); b != nil {
+			d.readHits.Add(1)
+			return b, nil
+		}
+		n, _ = ahead.miss(id, entry, loc)
+		n = max(n, aheadMin, entrylog.RecordHeaderSize+int(loc.Size))
+	}
+	d.diskReads.Add(1)
+	f, err := ahead.fetch(d, id, loc.Log, loc.Offset, n, loc.Size)
+	switch {
+	case errors.Is(err, entrylog.ErrNoLog):
+		return nil, err
+	case err != nil:
+		return nil, nil
+	}
+	ahead.arm(d, id, loc.Log, f)
+	return d.s.cache.get(d.index, loc), nil
 }
 
 // Last returns the highest entry id stored here, ErrNoEntry if there is none, or ErrUnknown in limbo.

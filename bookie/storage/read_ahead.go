@@ -12,7 +12,7 @@ import (
 // asked for. A stream that jumps starts small again.
 type readAhead struct {
 	c       *readCache
-	jobs    chan aheadJob
+	jobs    chan *aheadJob
 	stop    chan struct{}
 	wg      sync.WaitGroup
 	streams [streamShards]streamShard
@@ -28,12 +28,20 @@ const (
 	streamSlots  = 64
 )
 
+// aheadJob is a piece to read before it is asked for.
 type aheadJob struct {
-	d      *dir
-	ledger int64
-	log    entrylog.LogID
-	off    int64
-	window int
+	d       *dir
+	ledger  int64
+	log     entrylog.LogID
+	off     int64
+	window  int
+	started bool          // guarded by the stream's shard
+	done    chan struct{} // closed when a job that was started is over
+}
+
+// covers reports whether the job reads what lies at loc.
+func (j *aheadJob) covers(loc entrylog.Location) bool {
+	return j.log == loc.Log && j.off <= loc.Offset && loc.Offset < j.off+int64(j.window)
 }
 
 type streamShard struct {
@@ -49,7 +57,7 @@ type stream struct {
 	bound  int   // length of the ledger's last piece of log, if that ended within what was read; else 0
 	log    entrylog.LogID
 	next   int64 // end of what was read or asked for ahead
-	queued bool  // a job is under way
+	job    *aheadJob
 }
 
 // follows reports whether a read of an entry goes on with the stream. Readers keep several requests in flight, and of a
@@ -59,7 +67,7 @@ func (st *stream) follows(ledger, entry int64) bool {
 }
 
 func (a *readAhead) start(c *readCache) {
-	a.c, a.jobs, a.stop = c, make(chan aheadJob, aheadQueue), make(chan struct{})
+	a.c, a.jobs, a.stop = c, make(chan *aheadJob, aheadQueue), make(chan struct{})
 	a.buffers.New = func() any { return new([]byte) }
 	for range aheadWorkers {
 		a.wg.Go(a.worker)
@@ -77,11 +85,19 @@ func (a *readAhead) slot(ledger int64) (*streamShard, *stream) {
 	return sh, &sh.slots[h/streamShards%streamSlots]
 }
 
-// miss returns how many bytes to read for an entry that is not cached.
-func (a *readAhead) miss(ledger, entry int64, loc entrylog.Location) int {
+// miss returns how many bytes to read for an entry that is not cached; but if they are being read ahead already, wait is
+// closed when that is over. A job that has not begun is taken over.
+func (a *readAhead) miss(ledger, entry int64, loc entrylog.Location) (n int, wait <-chan struct{}) {
 	sh, st := a.slot(ledger)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	if j := st.job; j != nil && j.ledger == ledger && j.covers(loc) {
+		if j.started {
+			st.entry = entry
+			return 0, j.done
+		}
+		st.job = nil
+	}
 	if st.follows(ledger, entry) {
 		st.window = min(2*st.window, aheadMax)
 		if st.bound != 0 { // its pieces are short: other ledgers lie between them
@@ -91,7 +107,7 @@ func (a *readAhead) miss(ledger, entry int64, loc entrylog.Location) int {
 		*st = stream{ledger: ledger, window: aheadMin}
 	}
 	st.entry = entry
-	return max(st.window, entrylog.RecordHeaderSize+int(loc.Size))
+	return max(st.window, entrylog.RecordHeaderSize+int(loc.Size)), nil
 }
 
 // read notes that an entry was served from the cache, and that its reader passed a trigger, if it did.
@@ -108,36 +124,33 @@ func (a *readAhead) read(d *dir, ledger, entry int64, b *block) {
 	sh, st := a.slot(ledger)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if st.window == 0 || st.ledger != ledger || st.queued {
+	if st.window == 0 || st.ledger != ledger || st.job != nil {
 		return
 	}
 	st.entry = entry
 	st.window = min(2*st.window, aheadMax)
+	j := &aheadJob{d: d, ledger: ledger, log: st.log, off: st.next, window: st.window, done: make(chan struct{})}
 	select {
-	case a.jobs <- aheadJob{d: d, ledger: ledger, log: st.log, off: st.next, window: st.window}:
-		st.queued = true
+	case a.jobs <- j:
+		st.job = j
 	default: // the workers are busy: the reader will read by itself
 	}
 }
 
 // done notes that the log was read up to f.end for a ledger. If it goes on there, reaching the last block of what was read
 // starts the next read.
-func (a *readAhead) done(ledger int64, log entrylog.LogID, f filled, queued bool) (goesOn bool) {
+func (a *readAhead) done(ledger int64, log entrylog.LogID, f filled) (goesOn bool) {
 	sh, st := a.slot(ledger)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if st.ledger != ledger || st.window == 0 {
 		return false
 	}
-	if queued {
-		st.queued = false
-	}
 	st.log, st.next, st.bound = log, f.end, 0
 	if f.records > 0 && f.ledger != ledger {
 		st.bound = int(max(f.useful, 1))
 	}
-	goesOn = f.records > 0 && f.ledger == ledger && st.window > aheadMin
-	return goesOn
+	return f.records > 0 && f.ledger == ledger && st.window > aheadMin
 }
 
 // worker reads ahead.
@@ -148,28 +161,37 @@ func (a *readAhead) worker() {
 		case <-a.stop:
 			return
 		case j := <-a.jobs:
-			if b := a.c.peek(blockKey(j.d.index, j.log, j.off)); b != nil {
-				cached := b.start <= j.off && j.off < b.end
-				a.c.release(b)
-				if cached { // somebody was here before
-					a.unqueue(j.ledger)
-					continue
-				}
-			}
-			f, _ := a.fetch(j.d, j.ledger, j.log, j.off, j.window, 0) // the reader meets the error by itself
-			j.d.prefetched.Add(1)
-			a.arm(j.d, j.ledger, j.log, f, true)
+			a.work(j)
 		}
 	}
 }
 
-func (a *readAhead) unqueue(ledger int64) {
-	sh, st := a.slot(ledger)
+func (a *readAhead) work(j *aheadJob) {
+	sh, st := a.slot(j.ledger)
 	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if st.ledger == ledger {
-		st.queued = false
+	j.started = st.job == j
+	sh.mu.Unlock()
+	if !j.started { // its reader was faster, or has gone
+		return
 	}
+	defer func() {
+		sh.mu.Lock()
+		if st.job == j {
+			st.job = nil
+		}
+		sh.mu.Unlock()
+		close(j.done)
+	}()
+	if b := a.c.peek(blockKey(j.d.index, j.log, j.off)); b != nil {
+		cached := b.start <= j.off && j.off < b.end
+		a.c.release(b)
+		if cached { // somebody was here before
+			return
+		}
+	}
+	f, _ := a.fetch(j.d, j.ledger, j.log, j.off, j.window, 0) // the reader meets the error by itself
+	j.d.prefetched.Add(1)
+	a.arm(j.d, j.ledger, j.log, f)
 }
 
 // fetch reads a piece of a log into the cache: n bytes, and if that is more than a first read, up to the end of the bucket
@@ -194,8 +216,8 @@ func (a *readAhead) fetch(d *dir, ledger int64, log entrylog.LogID, off int64, n
 const aheadSlack = 8 << 10
 
 // arm puts the trigger for the next read on the block of the last record that was read.
-func (a *readAhead) arm(d *dir, ledger int64, log entrylog.LogID, f filled, queued bool) {
-	if !a.done(ledger, log, f, queued) {
+func (a *readAhead) arm(d *dir, ledger int64, log entrylog.LogID, f filled) {
+	if !a.done(ledger, log, f) {
 		return
 	}
 	loc := entrylog.Location{Log: log, Offset: f.lastOff, Size: uint32(f.end - f.lastOff - entrylog.RecordHeaderSize)}

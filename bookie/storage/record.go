@@ -137,11 +137,11 @@ func (s *Storage) replayState(id int64, r *Record) error {
 		l.in = [2]cacheRef{}
 		l.elsewhere = 0
 		l.lac, l.lacKnown = -1, true
-		d.noteBirth(id, st.birth)
+		l.s.births.note(id, st.birth)
 	case l.Replica.Tombstone:
 		return nil
 	case st.birth != 0:
-		d.noteBirth(id, st.birth)
+		l.s.births.note(id, st.birth)
 	}
 	l.reseen = true
 	if st.birth == l.birth && st.seq <= l.seq {

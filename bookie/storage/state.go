@@ -43,6 +43,9 @@ type bornMark struct {
 const (
 	stateVersion = 1
 
+	seqRunBits     = 32 // of a seq, below the number of the run
+	seqFailureBits = 24 // below the number of directories that failed in that run
+
 	flagHasKey    = 1 << 0
 	flagFenced    = 1 << 1
 	flagLimbo     = 1 << 2

@@ -32,14 +32,14 @@ type Storage struct {
 	lastUnclean uint32 // highest earlier run that did not close
 	clean       bool   // the run before closed
 	degraded    atomic.Bool
-	// seqBase is what the next change of any state raises its seq to at least: the run number above 32 bits, and the
-	// number of directories that failed in this run above 24. So the state of a ledger that was begun again elsewhere,
+	// seqBase is what the next change of any state raises its seq to at least: the run number above seqRunBits, and the
+	// number of directories that failed in this run above seqFailureBits. So the state of a ledger that was begun again elsewhere,
 	// since its directory failed, outranks the one that comes back with that directory.
 	seqBase  atomic.Uint64
-	births   atomic.Uint32 // highest birth number given out in any directory
-	deleteMu sync.Mutex    // held for the length of Delete
-	missing  []dirMark     // rows of directories that are not here; guarded by markMu
-	losses   []error       // guarded by markMu
+	births   births
+	deleteMu sync.Mutex // held for the length of Delete
+	missing  []dirMark  // rows of directories that are not here; guarded by markMu
+	losses   []error    // guarded by markMu
 
 	source  atomic.Pointer[MarkSource] // nil until Start
 	markMu  sync.Mutex                 // guards marks and mark files; held across their writes, background goroutines only
@@ -96,6 +96,7 @@ func Open(fsys vfs.FS, o Options) (s *Storage, err error) {
 			return s, fmt.Errorf("ledger directory %s: %w", o.Dirs[i].Ledger, err)
 		}
 	}
+	s.births.init(s.dirs)
 	if err := s.settleMarks(); err != nil {
 		return s, err
 	}
@@ -103,7 +104,7 @@ func Open(fsys vfs.FS, o Options) (s *Storage, err error) {
 		return s, err
 	}
 	for _, d := range s.dirs {
-		if err := d.finishIntents(); err != nil {
+		if err := d.loadIntents(); err != nil {
 			return s, fmt.Errorf("ledger directory %s: %w", d.path, err)
 		}
 	}
@@ -136,6 +137,7 @@ func (s *Storage) Start(m MarkSource) error {
 	for _, d := range s.dirs {
 		d.poke()
 	}
+	s.goBackground(s.finishDeletions)
 	return nil
 }
 

@@ -74,6 +74,19 @@ func (p *idPage) all() iter.Seq[idRun] {
 	}
 }
 
+// all yields the set's runs in order.
+func (s *idSet) all() iter.Seq[idRun] {
+	return func(yield func(idRun) bool) {
+		for i := range s.pages {
+			for r := range s.pages[i].all() {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // add returns the set with the given sorted ids in it.
 func (s *idSet) add(ids []int64) *idSet {
 	return s.rewrite(ids, func(runs []idRun, ids []int64) []idRun {

@@ -2,7 +2,6 @@ package storage
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -368,18 +367,5 @@ func TestOptionsAreChecked(t *testing.T) {
 		o := good()
 		spoil(&o)
 		require.Error(t, o.Validate(), name)
-	}
-}
-
-// all yields the set's runs.
-func (s *idSet) all() iter.Seq[idRun] {
-	return func(yield func(idRun) bool) {
-		for i := range s.pages {
-			for r := range s.pages[i].all() {
-				if !yield(r) {
-					return
-				}
-			}
-		}
 	}
 }

@@ -200,7 +200,7 @@ func (d *directory) release() error {
 
 // writeStamp replaces FORMAT durably and remembers it.
 func (d *directory) writeStamp(s stamp) error {
-	if err := vfs.WriteFileAtomic(d.fs, d.file(formatName), s.encode()); err != nil {
+	if err := d.replace(formatName, s.encode()); err != nil {
 		return exitErrorf(ExitIO, "%s: %w", d, err)
 	}
 	d.stamp = &s
@@ -209,7 +209,7 @@ func (d *directory) writeStamp(s stamp) error {
 
 // writeCookie replaces VERSION durably and remembers it.
 func (d *directory) writeCookie(text []byte) error {
-	if err := vfs.WriteFileAtomic(d.fs, d.file(versionName), text); err != nil {
+	if err := d.replace(versionName, text); err != nil {
 		return exitErrorf(ExitIO, "%s: %w", d, err)
 	}
 	d.cookie = text

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"syscall"
 
 	"github.com/binderylog/bindery/internal/vfs"
 )
@@ -14,6 +15,7 @@ import (
 type DiskPolicy struct {
 	AllowAnyFS  bool // tmpfs, overlay and network file systems
 	AllowShared bool // no warning about directories that share a file system
+	AllowFull   bool // a full file system is a warning: a bookie starts on it, read-only
 }
 
 // inodesFreeMin is how many files a directory's file system must have room for.
@@ -50,7 +52,10 @@ func CheckDisks(dirs []string, p DiskPolicy) (warnings []string, err error) {
 			}
 			devices[dev] = dir
 		}
-		if err := tryDisk(fsys, at); err != nil {
+		if err := tryDisk(fsys, at); isNoSpace(err) && p.AllowFull {
+			warnings = append(warnings, fmt.Sprintf("%s: its file system is full: %v", dir, err))
+			continue
+		} else if err != nil {
 			return warnings, exitErrorf(ExitIO, "%s: %w", dir, err)
 		}
 		if _, err := vfs.ProbeDirect(fsys, at); err != nil {
@@ -84,7 +89,7 @@ func tryDisk(fsys vfs.FS, dir string) (err error) {
 		return err
 	}
 	if usage.Inodes > 0 && usage.InodesFree < inodesFreeMin {
-		return fmt.Errorf("only %d inodes are free", usage.InodesFree)
+		return fmt.Errorf("only %d inodes are free: %w", usage.InodesFree, syscall.ENOSPC)
 	}
 	name := filepath.Join(dir, ".bindery-disk-check")
 	f, err := fsys.Open(name, vfs.Mode{Write: true, Create: true})

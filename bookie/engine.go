@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +22,7 @@ type engine struct {
 
 	replayDone, replayTotal atomic.Int64  // bytes
 	wake                    chan struct{} // has room for one: a directory has failed, look at the disks now
+	looking                 sync.Mutex    // serialises checkDisks
 	disks                   atomic.Pointer[storage.DiskReport]
 }
 
@@ -177,23 +180,73 @@ func (e *engine) replayOne(ctx context.Context, i int, from journal.Position) (j
 	})
 }
 
-// start ends the replay: the journals take records, and what was replayed is synced.
-func (e *engine) start() error {
-	for i, j := range e.journals {
-		if err := j.Start(); err != nil {
-			return openFailed("journal directory", e.o.JournalDirs[i], err)
-		}
+// roomWait is how long a start with a full journal directory waits for a checkpoint, which frees the journal's segments. One
+// that takes longer is not lost: checkDisks tries again.
+const roomWait = 2 * time.Second
+
+// start ends the replay: the journals take records, and what was replayed is synced. A journal whose disk has no room for
+// a segment is left waiting: the bookie serves what needs no journal, read-only, and checkDisks tries again.
+func (e *engine) start(ctx context.Context) error {
+	e.state.waiting.Store(1<<len(e.journals) - 1)
+	if err := e.startJournals(true); err != nil {
+		return err
 	}
 	if err := e.st.Start(e); err != nil {
 		return withExit(ExitIO, err)
 	}
+	if e.state.waiting.Load() == 0 {
+		return nil
+	}
+	// What was replayed goes to the ledger directories now; the journal has its segments back then.
+	ctx, cancel := context.WithTimeout(ctx, roomWait)
+	defer cancel()
+	if err := e.st.Checkpoint(ctx); err != nil {
+		e.o.Logger.Warn("what was replayed could not be flushed", "err", err)
+	}
+	return e.startJournals(false)
+}
+
+// startJournals starts the journals that wait, and notes which of them still do for want of space.
+func (e *engine) startJournals(first bool) error {
+	waiting := e.state.waiting.Load()
+	for i, j := range e.journals {
+		if waiting&(1<<i) == 0 {
+			continue
+		}
+		err := j.Start()
+		switch {
+		case err == nil:
+			waiting &^= 1 << i
+			if !first {
+				e.o.Logger.Info("there is room for the journal again", "journal", e.o.JournalDirs[i])
+			}
+		case !isNoSpace(err):
+			return openFailed("journal directory", e.o.JournalDirs[i], err)
+		case first:
+			e.o.Logger.Error("a journal directory is full: fences and writes of its ledgers are refused until there is room for a segment",
+				"journal", e.o.JournalDirs[i], "err", err)
+		}
+	}
+	e.state.waiting.Store(waiting)
 	return nil
 }
 
 // checkDisks measures the directories and moves the read-only machine.
 func (e *engine) checkDisks() {
+	e.looking.Lock()
+	defer e.looking.Unlock()
+	if e.state.waiting.Load() != 0 {
+		if err := e.startJournals(false); err != nil {
+			e.o.Logger.Error("a journal that waited for space can not be started", "err", err)
+			e.state.journalFailed(err)
+		}
+	}
 	r := e.st.CheckDisks()
 	e.disks.Store(&r)
+	if waiting := e.state.waiting.Load(); waiting != 0 {
+		r.ReadOnly, r.RecoveryRoom = true, false
+		r.Reason = "journal directory full: " + e.o.JournalDirs[bits.TrailingZeros64(waiting)]
+	}
 	e.state.set(ReasonDisk, r.ReadOnly, r.Reason)
 	e.state.setRecoveryRoom(r.RecoveryRoom)
 }

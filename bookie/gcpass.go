@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"strings"
 	"time"
 
 	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/metadata"
-	"github.com/binderylog/bindery/internal/vfs"
 )
 
 // ErrStoreRolledBack is returned when the metadata store holds less than it once did: it was restored from a backup. Ledgers
@@ -19,22 +19,29 @@ var ErrStoreRolledBack = errors.New("the metadata store was restored from an old
 
 // gcCounter is the local mirror of the bookie's counter of garbage-collection passes, in current/GC of every directory.
 //
-//	gc 41 40
+//	gc 0000000041 0000000040
 //	crc32c 0a1b2c3d
 //
 // The first number is the pass that was about to begin, the second the last one whose number is known to be in the store. A
-// store below the second has lost something; one below the first only means that the process died in between.
+// store below the second has lost something; one below the first only means that the process died in between. The length is
+// fixed so that a full disk does not keep the collection from making room (see replaceFile); fewer digits are read too.
 type gcCounter struct{ intended, confirmed uint64 }
 
 func (c gcCounter) encode() []byte {
-	line := fmt.Sprintf("gc %d %d\n", c.intended, c.confirmed)
+	line := fmt.Sprintf("gc %0*d %0*d\n", epochDigits, c.intended, epochDigits, c.confirmed)
+	return sumLine(line)
+}
+
+func sumLine(line string) []byte {
 	return fmt.Appendf(nil, "%scrc32c %08x\n", line, crc32.Checksum([]byte(line), stampTable))
 }
 
 func decodeGCCounter(name string, b []byte) (gcCounter, error) {
 	var c gcCounter
 	if len(b) <= stampMax {
-		if _, err := fmt.Sscanf(string(b), "gc %d %d\n", &c.intended, &c.confirmed); err == nil && string(c.encode()) == string(b) && c.confirmed <= c.intended {
+		line, _, _ := strings.Cut(string(b), "\n")
+		_, err := fmt.Sscanf(line, "gc %d %d", &c.intended, &c.confirmed)
+		if err == nil && string(sumLine(line+"\n")) == string(b) && c.confirmed <= c.intended {
 			return c, nil
 		}
 	}
@@ -71,7 +78,7 @@ func (i *Identity) readGCCounter() (gcCounter, error) {
 
 func (i *Identity) writeGCCounter(c gcCounter) error {
 	for _, d := range i.dirs {
-		if err := vfs.WriteFileAtomic(d.fs, d.file(gcName), c.encode()); err != nil {
+		if err := d.replace(gcName, c.encode()); err != nil {
 			return fmt.Errorf("%s: %w", d, err)
 		}
 	}

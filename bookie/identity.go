@@ -467,14 +467,25 @@ func sameEpochs(a, b *metadata.Incarnation) bool {
 	return true
 }
 
-// markDirty puts the marker of a running bookie into every directory. A clean stop removes it.
+// markDirty puts the marker of a running bookie into every directory. A clean stop removes it. One directory that has it is
+// enough, so a full disk may be left out.
 func (i *Identity) markDirty() error {
 	text := []byte("boot " + i.o.BootID + "\nstart " + i.start + "\n")
+	var full error
+	marked := false
 	for _, d := range i.dirs {
-		if err := vfs.WriteFileAtomic(d.fs, d.file(dirtyName), text); err != nil {
+		err := d.replace(dirtyName, text)
+		switch {
+		case err == nil:
+			d.dirty, marked = text, true
+		case isNoSpace(err):
+			full = exitErrorf(ExitIO, "%s: %w", d, err)
+		default:
 			return exitErrorf(ExitIO, "%s: %w", d, err)
 		}
-		d.dirty = text
+	}
+	if !marked {
+		return full
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func startBookie(t testing.TB, cfg bookieConfig) *testBookie {
 	require.NoError(t, err)
 	_, err = b.eng.replay(context.Background())
 	require.NoError(t, err)
-	require.NoError(t, b.eng.start())
+	require.NoError(t, b.eng.start(context.Background()))
 	check := cfg.check
 	if check == nil {
 		check = func(context.Context, int64) (bool, bool, error) {

@@ -63,7 +63,7 @@ func readLossEpoch(fsys vfs.FS, dirs []string) (uint64, error) {
 
 func writeLossEpoch(fsys vfs.FS, dirs []string, epoch uint64) error {
 	for _, dir := range dirs {
-		if err := vfs.WriteFileAtomic(fsys, lossEpochPath(dir), encodeLossEpoch(epoch)); err != nil {
+		if err := replaceFile(fsys, lossEpochPath(dir), encodeLossEpoch(epoch)); err != nil {
 			return fmt.Errorf("write the epoch of the last loss: %w", err)
 		}
 	}

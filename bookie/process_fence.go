@@ -58,6 +58,10 @@ func (s *server) fence(c *conn, b *batch, r *wire.Request) {
 		s.answer(c, b, r, wire.UA)
 		return
 	}
+	if s.journalWaits(r.Ledger) { // before the ledger is touched: a fence that is not journaled must not look like one that is
+		s.answer(c, b, r, wire.IO)
+		return
+	}
 	l, err := s.st.Ledger(r.Ledger, true)
 	if err != nil {
 		s.answer(c, b, r, codeOf(err))

@@ -166,8 +166,19 @@ func (s *server) slowClient(c *conn, stalled time.Duration) {
 	}
 }
 
-// journalFailed is told about every record that a journal could not make durable.
-func (s *server) journalFailed(err error) { s.state.journalFailed(err) }
+// journalFailed is told about every record that a journal could not make durable. One that waits for space has not failed.
+func (s *server) journalFailed(err error) {
+	if !errors.Is(err, journal.ErrNotStarted) {
+		s.state.journalFailed(err)
+	}
+}
+
+// journalWaits reports whether the journal of a ledger takes nothing for want of space. Once it takes records it does so
+// for good.
+func (s *server) journalWaits(ledgerID int64) bool {
+	_, i := s.journalOf(ledgerID)
+	return s.state.waiting.Load()&(1<<i) != 0
+}
 
 // stop stops accepting and reading, answers what has been read, and closes all connections. cut ends the waiting for
 // answers: it is closed when the time for a graceful stop is over.

@@ -39,7 +39,7 @@ const (
 //	kinds journal,ledger
 //	directory 6c1d...
 //	incarnation 1 0b7a...
-//	epoch 12
+//	epoch 0000000012
 //	state ready
 //	crc32c 5f3a9c01
 //
@@ -60,11 +60,14 @@ var stampTable = crc32.MakeTable(crc32.Castagnoli)
 
 const stampHead = "bindery directory format "
 
+// epochDigits pads the epoch, so that a start does not change the length of the file (see replaceFile). Fewer are read too.
+const epochDigits = 10
+
 // encode returns the bytes of the file.
 func (s *stamp) encode() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s%d\nbookie %s\ninstance %s\nkinds %s\ndirectory %s\nincarnation %d %s\nepoch %d\nstate %s\n",
-		stampHead, stampVersion, s.Bookie, s.Instance, s.Kinds, s.Directory, s.Number, s.Incarnation, s.Epoch, s.State)
+	fmt.Fprintf(&b, "%s%d\nbookie %s\ninstance %s\nkinds %s\ndirectory %s\nincarnation %d %s\nepoch %0*d\nstate %s\n",
+		stampHead, stampVersion, s.Bookie, s.Instance, s.Kinds, s.Directory, s.Number, s.Incarnation, epochDigits, s.Epoch, s.State)
 	fmt.Fprintf(&b, "crc32c %08x\n", crc32.Checksum(b.Bytes(), stampTable))
 	return b.Bytes()
 }

@@ -156,7 +156,7 @@ func (b *Bookie) replay(ctx context.Context) error {
 	invariant.CrashPoint("bookie.replayed")
 	// From here on everything replayed is synced: an answer may stand on it (a fence that only lay in the page cache
 	// must not be answered from there).
-	return b.eng.start()
+	return b.eng.start(ctx)
 }
 
 // settleLosses puts what may have been lost into limbo, durably, before the first answer (see Identity.Loss).

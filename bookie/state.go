@@ -46,6 +46,7 @@ type ReadOnlyState struct {
 // an operator has ordered.
 type state struct {
 	readOnly     atomic.Bool
+	waiting      atomic.Uint64 // one bit per journal that could not be started yet for want of space
 	highPriority atomic.Bool   // recovery adds are taken while read-only
 	changed      chan struct{} // has room for one: read-only has changed since the last receive
 

@@ -119,7 +119,7 @@ func (p *process) checkDisks() error {
 	for _, b := range p.plan.bookies {
 		dirs := slices.Concat(b.journalDirs, b.ledgerDirs, b.indexDirs)
 		// A standalone is expected to lie wherever its user is.
-		policy := bookie.DiskPolicy{AllowAnyFS: p.config.Disk.AllowAnyFS, AllowShared: p.config.Disk.AllowShared || b.prepare}
+		policy := bookie.DiskPolicy{AllowAnyFS: p.config.Disk.AllowAnyFS, AllowShared: p.config.Disk.AllowShared || b.prepare, AllowFull: true}
 		warnings, err := bookie.CheckDisks(dirs, policy)
 		for _, w := range warnings {
 			p.log.Warn("disk", "problem", w)

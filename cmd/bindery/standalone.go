@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -199,9 +200,9 @@ func (o *standaloneOptions) layout(dir string) (layout, error) {
 	if err := o.choosePorts(&lay, n); err != nil {
 		return lay, err
 	}
-	data, err = json.MarshalIndent(lay, "", "  ")
-	if err == nil {
-		err = vfs.WriteFileAtomic(vfs.OS(), name, append(data, '\n'))
+	next, err := json.MarshalIndent(lay, "", "  ")
+	if next = append(next, '\n'); err == nil && !bytes.Equal(next, data) { // a full disk takes nothing
+		err = vfs.WriteFileAtomic(vfs.OS(), name, next)
 	}
 	if err != nil {
 		return lay, exit(bookie.ExitIO, err)

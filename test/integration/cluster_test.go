@@ -111,6 +111,16 @@ func (m *member) start() {
 	m.b, m.addr = b, b.Addr().String()
 }
 
+// loseDisk gives a stopped bookie an empty disk, with the consent of its operator.
+func (m *member) loseDisk() {
+	t := m.c.t
+	t.Helper()
+	m.fs = emptyDisk()
+	_, err := bookie.PrepareNode(testContext(t), bookie.PrepareOptions{AcceptLoss: true, IdentityOptions: bookie.IdentityOptions{
+		FS: m.fs, Views: m.c.views, ID: ledger.BookieID(m.id), JournalDirs: []string{"/journal"}, LedgerDirs: []string{"/ledgers"}}})
+	require.NoError(t, err)
+}
+
 // stop ends the process gracefully.
 func (m *member) stop() {
 	if m.b == nil {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/ledgerclient"
 )
 
@@ -182,10 +181,7 @@ func TestWipedBookie(t *testing.T) {
 	for _, m := range c.members {
 		if m.id == string(victim) {
 			m.stop()
-			m.fs = emptyDisk()
-			_, err := bookie.PrepareNode(ctx, bookie.PrepareOptions{AcceptLoss: true, IdentityOptions: bookie.IdentityOptions{
-				FS: m.fs, Views: c.views, ID: victim, JournalDirs: []string{"/journal"}, LedgerDirs: []string{"/ledgers"}}})
-			require.NoError(t, err)
+			m.loseDisk()
 			m.start()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/internal/invariant"
+	"github.com/binderylog/bindery/internal/vfs"
 )
 
 const (
@@ -121,7 +122,7 @@ func (j *Journal) takeLocked() *group {
 			j.cover = false // no memory for an empty group: the next one will do
 			return nil
 		}
-		g.seq, g.write = j.nextSeq, true
+		g.write = true
 		j.sealLocked(g)
 		if !g.seg.ready { // its segment is on its way
 			j.sealed.push(g)
@@ -178,6 +179,9 @@ func (j *Journal) writeLocked(g *group) {
 	invariant.CrashPoint("journal.group-before-write")
 	b := g.bytes(j.epoch.UnixNano() + start)
 	err := j.io.write(g.seg.file, b, g.off)
+	if err == nil && j.io.sync {
+		err = j.syncGroup(g.seg.file)
+	}
 	if err == nil {
 		invariant.CrashPoint("journal.group-written")
 	}
@@ -197,6 +201,17 @@ func (j *Journal) writeLocked(g *group) {
 	j.st.Records += uint64(g.records)
 	j.st.PayloadBytes += uint64(g.charge)
 	j.st.WrittenBytes += uint64(len(b))
+}
+
+// syncGroup makes what was written to f durable. Syncs take turns, and after the first failed one there is none: a failed
+// write-back is reported to one sync only, and the next one, which was to cover the same bytes, would succeed without them.
+func (j *Journal) syncGroup(f vfs.File) error {
+	j.syncTurn <- struct{}{}
+	defer func() { <-j.syncTurn }()
+	if j.syncErr == nil {
+		j.syncErr = f.Sync()
+	}
+	return j.syncErr
 }
 
 // completeLocked notes that g is finished and passes on what is complete in order.

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/binderylog/bindery/internal/vfs"
 )
@@ -11,7 +12,7 @@ import (
 var (
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the journal is closed")
-	// ErrNotStarted is returned by Append and Reserve before Start.
+	// ErrNotStarted is returned by Append and Reserve before Start, after a Start that failed with its cause.
 	ErrNotStarted = errors.New("the journal is not started")
 	// ErrBusy is returned by Reserve when no room came free in time.
 	ErrBusy = errors.New("the journal's queue is full")
@@ -38,6 +39,36 @@ func (e *PoisonedError) Error() string {
 
 // Unwrap makes errors.Is see both the state and what led to it.
 func (e *PoisonedError) Unwrap() []error { return []error{ErrPoisoned, e.Cause} }
+
+// NotStartedError is the state of a journal whose Start failed. It matches ErrNotStarted and its cause.
+type NotStartedError struct{ Cause error }
+
+// Error implements error.
+func (e *NotStartedError) Error() string { return fmt.Sprintf("%v: %v", ErrNotStarted, e.Cause) }
+
+// Unwrap makes errors.Is see both the state and what led to it.
+func (e *NotStartedError) Unwrap() []error { return []error{ErrNotStarted, e.Cause} }
+
+// NoSpaceError is returned by Start when there is no spare segment and no space for one. What the directory holds can be
+// replayed and trimmed all the same, and Start may be called again. It matches ENOSPC or EDQUOT.
+type NoSpaceError struct {
+	Dir  string
+	Need int64 // bytes of a segment
+	Err  error
+}
+
+// Error implements error.
+func (e *NoSpaceError) Error() string {
+	return fmt.Sprintf("start journal %s: no space for a segment of %d bytes and no spare one: free space, or trim the journal: %v", e.Dir, e.Need, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *NoSpaceError) Unwrap() error { return e.Err }
+
+// isNoSpace says whether the disk, or somebody's share of it, is full.
+func isNoSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // NoDirectIOError says that the directory's file system refuses direct I/O.
 type NoDirectIOError struct {

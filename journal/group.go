@@ -22,7 +22,7 @@ type group struct {
 	acks    []ack
 	charge  int64 // body bytes, given back to the budget in the end
 
-	seq    uint64
+	seq    uint64   // with seg
 	seg    *segment // nil until the first record is appended
 	off    int64
 	s      uint64 // highest durable sequence when its write was started

@@ -16,21 +16,27 @@ type method struct {
 	name  IOMethod
 	mode  vfs.Mode
 	write func(f vfs.File, p []byte, off int64) error
+	sync  bool // what was written is durable only after a sync
+}
+
+// writeDurably writes p and syncs it if need be. In relaxed mode it leaves that to the caller.
+func (m method) writeDurably(f vfs.File, p []byte, off int64) error {
+	if err := m.write(f, p, off); err != nil || !m.sync {
+		return err
+	}
+	return f.Sync()
 }
 
 func methodOf(name IOMethod, relaxed bool) method {
 	switch name {
 	case IOFdatasync:
-		return method{name, vfs.Mode{Write: true, Direct: true}, writeThenSync}
+		return method{name, vfs.Mode{Write: true, Direct: true}, writeWhole, true}
 	case IORWFDSync:
-		return method{name, vfs.Mode{Write: true, Direct: true}, writeDSync}
+		return method{name, vfs.Mode{Write: true, Direct: true}, writeDSync, false}
 	case IOBuffered:
-		if relaxed {
-			return method{name, vfs.Mode{Write: true}, writeWhole}
-		}
-		return method{name, vfs.Mode{Write: true}, writeThenSync}
+		return method{name, vfs.Mode{Write: true}, writeWhole, !relaxed}
 	}
-	return method{IODSync, vfs.Mode{Write: true, Direct: true, DSync: true}, writeWhole}
+	return method{IODSync, vfs.Mode{Write: true, Direct: true, DSync: true}, writeWhole, false}
 }
 
 // open opens name for writing with this method. A file system without direct I/O is an error that says what to do;
@@ -49,13 +55,6 @@ func writeWhole(f vfs.File, p []byte, off int64) error {
 		err = io.ErrShortWrite
 	}
 	return err
-}
-
-func writeThenSync(f vfs.File, p []byte, off int64) error {
-	if err := writeWhole(f, p, off); err != nil {
-		return err
-	}
-	return f.Sync()
 }
 
 func writeDSync(f vfs.File, p []byte, off int64) error {
@@ -120,7 +119,7 @@ func probe(fs vfs.FS, dir, name string) (best method, line string, err error) {
 		}
 	}
 	// Blocks that were never written would make the first method pay for the others.
-	if err := writeThenSync(results[0].file, vfs.AlignedBytes(probeBlocks*vfs.Align), vfs.Align); err != nil {
+	if err := results[0].method.writeDurably(results[0].file, vfs.AlignedBytes(probeBlocks*vfs.Align), vfs.Align); err != nil {
 		return best, "", err
 	}
 	start := time.Now()
@@ -131,7 +130,7 @@ func probe(fs vfs.FS, dir, name string) (best method, line string, err error) {
 			}
 			off := int64(1+(round*len(results)+i)%probeBlocks) * vfs.Align
 			t := time.Now()
-			err := r.method.write(r.file, block, off)
+			err := r.method.writeDurably(r.file, block, off)
 			switch {
 			case errors.Is(err, errors.ErrUnsupported):
 				r.err = err

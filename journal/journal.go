@@ -28,6 +28,9 @@ type Journal struct {
 	// Set by Start, constant afterwards.
 	io method
 
+	syncTurn chan struct{} // held during a group's sync; a channel, since the wait is as long as a disk's
+	syncErr  error         // of the first sync that failed; guarded by syncTurn
+
 	// What the last Replay found. Guarded by life.
 	found   *directory // nil makes Start read again
 	from    Position
@@ -38,8 +41,11 @@ type Journal struct {
 	closing bool // no more appends; what is there goes out without waiting for company
 	stop    bool // the goroutines end
 	err     error
-	onDisk  int      // segments, until started
-	end     Position // of what was replayed, until started
+
+	// Until started.
+	startErr error    // why the last Start failed, a *NotStartedError
+	onDisk   int      // segments
+	end      Position // of what was replayed
 
 	maxID      uint64     // highest segment id ever used
 	newest     uint64     // id of the segment drawn last
@@ -109,6 +115,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Journal, error) {
 		return nil, err
 	}
 	j := &Journal{fs: fs, dir: dir, o: o, epoch: time.Now(), maxID: d.maxID, onDisk: len(d.segments)}
+	j.syncTurn = make(chan struct{}, 1)
 	j.budget.limit = int64(o.QueueBytes)
 	j.budget.fail(ErrNotStarted)
 	j.pool.size = groupBufferBytes(o.MaxGroupBytes)
@@ -236,6 +243,8 @@ func (j *Journal) acceptLocked() error {
 		return j.err
 	case j.closing:
 		return ErrClosed
+	case !j.started && j.startErr != nil:
+		return j.startErr
 	case !j.started:
 		return ErrNotStarted
 	}
@@ -249,7 +258,6 @@ func (j *Journal) openLocked() (*group, error) {
 		if err != nil {
 			return nil, fmt.Errorf("journal group buffer: %w", err)
 		}
-		g.seq = j.nextSeq
 		j.open = g
 	}
 	return j.open, nil
@@ -279,7 +287,6 @@ func (j *Journal) roomLocked(n int, large *group) (*group, error) {
 		} else {
 			j.pool.put(g)
 		}
-		next.seq = j.nextSeq
 		j.open, g = next, next
 	}
 	if g.records == 0 {
@@ -298,24 +305,24 @@ func (j *Journal) force(sink Sink, t Token) (Position, error) {
 	if err := j.acceptLocked(); err != nil {
 		return 0, err
 	}
-	g, err := j.openLocked()
-	if err != nil {
-		return 0, err
-	}
 	if j.o.Relaxed {
 		after := j.nextSeq - 1
-		if g.records > 0 {
-			after = g.seq
+		if j.open != nil && j.open.records > 0 {
+			after = j.open.seq
 		}
 		j.forces = append(j.forces, force{after, ack{sink, t}})
 		j.kickSyncer()
-		return Position(g.seq), nil
+		return Position(j.nextSeq), nil
+	}
+	g, err := j.openLocked()
+	if err != nil {
+		return 0, err
 	}
 	if g.opened == 0 {
 		g.opened = j.now()
 	}
 	g.acks = append(g.acks, ack{sink, t})
-	return Position(g.seq), nil
+	return Position(j.nextSeq), nil
 }
 
 // Mark returns the position of the open group: records appended from now on have this position or a later one.

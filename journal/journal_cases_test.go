@@ -28,6 +28,8 @@ func (l *logBuffer) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
+func (l *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
 func (l *logBuffer) lines(containing string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +101,7 @@ func TestC01TornLastRecord(t *testing.T) {
 			require.NoError(t, f.Close())
 			log := &logBuffer{}
 			o := o
-			o.Logger = slog.New(slog.NewTextHandler(log, nil))
+			o.Logger = log.logger()
 			k := mustOpen(t, c, "/j", o)
 			r, err := k.Replay(0, nil)
 			require.NoError(t, err)
@@ -430,42 +432,6 @@ func TestC24JournalDiskFull(t *testing.T) {
 			h2.check(t, c, o, "later")
 		}
 	}
-}
-
-// TestStartWithoutSpace: without even a reserve the start fails with a clear error, changes nothing, and works once
-// segments were trimmed or space is free.
-func TestStartWithoutSpace(t *testing.T) {
-	o := Options{SegmentSize: 64 << 10, MaxGroupBytes: 8 << 10, IO: IODSync, Reserve: -1}
-	mem, h := filled(t, o, 20)
-	d, err := readDirectory(mem, "/j")
-	require.NoError(t, err)
-	for _, f := range d.spares {
-		require.NoError(t, mem.Remove(f.name))
-	}
-	// Drop the prepared, empty segment too.
-	places := groupPlaces(t, mem, "/j")
-	for _, s := range d.segments {
-		if s.id > places[len(places)-1].id {
-			require.NoError(t, mem.Remove(s.name))
-		}
-	}
-	mem.SetCapacity(1)
-	k := mustOpen(t, mem, "/j", o)
-	r, err := k.Replay(0, nil)
-	require.NoError(t, err)
-	err = k.Start()
-	require.ErrorIs(t, err, syscall.ENOSPC)
-	require.ErrorContains(t, err, "free space, or trim the journal")
-	_, err = k.Append(1, 0, []byte("x"), nil, Token{})
-	require.ErrorIs(t, err, ErrNotStarted)
-	h.check(t, mem, o, "after the failed start")
-
-	require.NoError(t, k.Trim(r.End))
-	require.NoError(t, k.Start())
-	h.mark = r.End
-	require.NoError(t, h.appendBatch(k, 3, 100))
-	require.NoError(t, k.Close())
-	h.check(t, mem, o, "after trim and start")
 }
 
 func waitFor(t testing.TB, cond func() bool) {

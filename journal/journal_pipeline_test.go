@@ -258,10 +258,10 @@ func TestUnpreparedSegments(t *testing.T) {
 		appendOne(t, j, i, 5000, l)
 		j.Commit()
 	}
+	waitFor(t, func() bool { return j.Stats().SegmentWaits > 0 })
 	require.Less(t, l.count(), n)
 	close(hold)
 	l.wait(n)
-	require.Positive(t, j.Stats().SegmentWaits)
 	require.NoError(t, j.Close())
 	got, r := replayAll(t, mem, "/j", o, 0)
 	require.Equal(t, numbers(0, n), got)

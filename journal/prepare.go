@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/pprof"
-	"syscall"
 	"time"
 
 	"github.com/binderylog/bindery/internal/invariant"
@@ -143,7 +142,7 @@ func (j *Journal) prepareSegmentLocked(s *segment, z *zeroer) time.Duration {
 	if spare == nil {
 		spare, err = j.newSpare(id)
 	}
-	noSpace := errors.Is(err, syscall.ENOSPC)
+	noSpace := isNoSpace(err)
 	if err == nil {
 		file, err = j.stamp(s, spare, segmentHeader{first: s.first, prev: s.prev})
 	}
@@ -183,7 +182,7 @@ func (j *Journal) stamp(s *segment, spare *spareFile, h segmentHeader) (f vfs.Fi
 	}
 	block := vfs.AlignedBytes(segmentHeaderBytes)
 	h.encode(block)
-	if err = j.io.write(f, block, 0); err != nil {
+	if err = j.io.writeDurably(f, block, 0); err != nil {
 		return f, fmt.Errorf("write segment header: %w", err)
 	}
 	if err = f.Sync(); err != nil { // its size too, and in relaxed mode the header itself
@@ -193,9 +192,11 @@ func (j *Journal) stamp(s *segment, spare *spareFile, h segmentHeader) (f vfs.Fi
 	if err = j.fs.Rename(spare.name, s.name); err != nil {
 		return f, fmt.Errorf("name segment: %w", err)
 	}
+	invariant.CrashPoint("journal.segment-named")
 	if err = j.fs.SyncDir(j.current()); err != nil {
 		return f, fmt.Errorf("sync the segment's name: %w", err)
 	}
+	invariant.CrashPoint("journal.segment-ready")
 	return f, nil
 }
 
@@ -212,6 +213,7 @@ func (j *Journal) newSpare(id uint64) (spare *spareFile, err error) {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
+		invariant.CrashPoint("journal.spare-created")
 		err = j.fs.SyncDir(j.current())
 	}
 	if err != nil {
@@ -313,6 +315,7 @@ func (j *Journal) recycle(s *segment, keep bool) (f *spareFile, synced bool, err
 	if err != nil {
 		return nil, true, err
 	}
+	invariant.CrashPoint("journal.segment-trimmed")
 	if err := j.fs.SyncDir(j.current()); err != nil {
 		return nil, false, err
 	}

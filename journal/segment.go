@@ -56,7 +56,8 @@ func (j *Journal) newSegmentLocked() *segment {
 // nearlyFull says that the next segment will be wanted soon.
 func (s *segment) nearlyFull() bool { return s.off > s.size/4*3 }
 
-// bindLocked decides which segment a group with room for n bytes goes to.
+// bindLocked gives a group its sequence, and decides which segment it goes to with room for n bytes. No other group may get
+// a sequence before it is sealed.
 func (j *Journal) bindLocked(g *group, n int) {
 	switch {
 	case j.cur.off+int64(n) > j.cur.size:
@@ -64,7 +65,7 @@ func (j *Journal) bindLocked(g *group, n int) {
 	case !j.cur.zeroed && len(j.planned) > 0 && j.planned[0].ready && j.planned[0].zeroed:
 		j.switchLocked() // writing into blocks that were never written is several times slower
 	}
-	g.seg = j.cur
+	g.seg, g.seq = j.cur, j.nextSeq
 }
 
 // switchLocked makes the next segment the current one. It never waits: a segment that is not ready yet takes groups all
@@ -96,6 +97,7 @@ func (j *Journal) sealLocked(g *group) {
 	s := g.seg
 	g.off = s.off
 	s.off += int64(extent(g.used))
+	invariant.Check(g.seq == j.nextSeq, "group %d sealed as %d", g.seq, j.nextSeq)
 	invariant.Check(s.off <= s.size && s.first <= g.seq, "group %d at %d of segment %016x, which begins with %d and has %d bytes", g.seq, g.off, s.id, s.first, s.size)
 	s.writes++
 	j.nextSeq++

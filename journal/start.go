@@ -3,8 +3,8 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"syscall"
 
+	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/vfs"
 )
 
@@ -48,8 +48,8 @@ func (j *Journal) keepFrom(id uint64) {
 }
 
 // Start makes everything that Replay found durable, cuts a torn tail for ever and opens a fresh segment; then Append is
-// allowed. Without a Replay it reads the directory itself. After an error nothing runs and Start may be called again; if
-// the error is ENOSPC, Trim helps.
+// allowed. Without a Replay it reads the directory itself. After an error nothing runs, Append and Reserve return it, and
+// Start may be called again; if it is a NoSpaceError, Trim helps.
 func (j *Journal) Start() error {
 	j.life.Lock()
 	defer j.life.Unlock()
@@ -62,28 +62,36 @@ func (j *Journal) Start() error {
 	case started:
 		return errors.New("the journal is started already")
 	}
-	if j.found == nil {
-		if _, err := j.replay(j.from, nil); err != nil {
-			return err
-		}
-	}
 	seg, err := j.begin()
-	if err != nil {
-		j.found = nil // files may have been renamed: read again
-		return err
+	if err == nil {
+		j.run(seg)
+		return nil
 	}
-	j.run(seg)
-	return nil
+	if full := (*NoSpaceError)(nil); !errors.As(err, &full) {
+		j.found = nil // files may have been renamed: read again
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.startErr = &NotStartedError{Cause: err}
+	j.budget.open()
+	j.budget.fail(j.startErr)
+	return err
 }
 
 // begin does what comes before the first append: nothing may be acknowledged before it.
 func (j *Journal) begin() (*segment, error) {
+	if j.found == nil {
+		if _, err := j.replay(j.from, nil); err != nil {
+			return nil, err
+		}
+	}
 	if err := vfs.MkdirAllSync(j.fs, j.current()); err != nil {
 		return nil, fmt.Errorf("start journal %s: %w", j.dir, err)
 	}
 	if err := j.syncReplayed(); err != nil {
 		return nil, err
 	}
+	invariant.CrashPoint("journal.replayed-synced")
 	if err := j.dropEmpty(); err != nil {
 		return nil, err
 	}
@@ -169,8 +177,8 @@ func (j *Journal) fresh() (*segment, error) {
 		j.maxID++
 		f, err := j.newSpare(j.maxID)
 		if err != nil {
-			if errors.Is(err, syscall.ENOSPC) {
-				return nil, fmt.Errorf("start journal %s: no space for a segment of %d bytes and no spare one: free space, or trim the journal: %w", j.dir, s.size, err)
+			if isNoSpace(err) {
+				return nil, &NoSpaceError{Dir: j.dir, Need: s.size, Err: err}
 			}
 			return nil, fmt.Errorf("start journal %s: %w", j.dir, err)
 		}
@@ -223,9 +231,9 @@ func (j *Journal) Trim(p Position) error {
 		return err
 	}
 	for s := j.trimmableLocked(); s != nil; s = j.trimmableLocked() {
-		j.found = nil // Start reads again
 		f, _, err := j.recycle(s, true)
 		if err != nil {
+			j.found = nil // Start reads again
 			return err
 		}
 		j.live = j.live[1:]

@@ -144,6 +144,9 @@ func (w *walk) run() (err error) {
 		return err
 	}
 	w.res.Segments = len(w.segments) - first
+	if first < len(w.segments) && w.segments[first].err == nil && w.segments[first].header.fresh() {
+		w.last = w.segments[first].header.prevLast // what lies before was not looked at, but this much is known
+	}
 	for a := first; a < len(w.segments); {
 		if s := w.segments[a]; s.err != nil {
 			w.lostSegment(s)

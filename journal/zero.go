@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/vfs"
 )
 
@@ -164,6 +165,7 @@ func (z *zeroer) write(s *spareFile) (n int, zeroed string, err error) {
 		return n, "", nil
 	}
 	z.close()
+	invariant.CrashPoint("journal.spare-zeroed")
 	name := fileName(z.dir, s.id, zeroSuffix)
 	if err := z.fs.Rename(s.name, name); err != nil {
 		return n, "", fmt.Errorf("name a zeroed spare: %w", err)

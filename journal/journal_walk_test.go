@@ -1,0 +1,104 @@
+package journal
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/binderylog/bindery/internal/vfs/memfs"
+)
+
+// TestAReplayFromTheEndForgetsNothing: a start whose mark lies behind every group still writes down where the journal
+// ended, so that a look at the whole directory finds all of it.
+func TestAReplayFromTheEndForgetsNothing(t *testing.T) {
+	o := crashOptions(IODSync)
+	mem, h := filled(t, o, 12)
+	for range 3 {
+		j := mustOpen(t, mem, "/j", o)
+		r, err := j.Replay(0, nil)
+		require.NoError(t, err)
+		mark := r.End + 5
+		_, err = j.Replay(mark, nil)
+		require.NoError(t, err)
+		require.NoError(t, j.Start())
+		require.GreaterOrEqual(t, j.Mark(), mark)
+		require.NoError(t, h.appendBatch(j, 2, 100))
+		h.mark = 0 // nothing was trimmed
+		lost := mem.CrashClone(uint64(h.next), 0)
+		require.NoError(t, j.Close())
+		h.check(t, lost, o, "from the beginning")
+		mem = lost
+	}
+	k := mustOpen(t, mem, "/j", o)
+	_, err := k.Replay(k.Mark()+1<<40, nil) // the fresh segment is the first one that is looked at, and it is empty
+	require.NoError(t, err)
+	require.NoError(t, k.Start())
+	require.NoError(t, k.Close())
+	h.check(t, mem, o, "after a start that read nothing")
+}
+
+// TestReplayBeginsAtTheMark: for every position of the journal, a replay from there gives exactly the records at or behind it.
+func TestReplayBeginsAtTheMark(t *testing.T) {
+	o := crashOptions(IODSync)
+	mem, h := filled(t, o, 12)
+	j := mustStart(t, mem, "/j", o) // a second run
+	for b := range 6 {
+		require.NoError(t, h.appendBatch(j, 1+b%3, 4000))
+	}
+	require.NoError(t, j.Close())
+	_, r := replayAll(t, mem, "/j", o, 0)
+	for from := h.appended[0] - 1; from <= r.End+1; from++ {
+		if from > h.appended[0]+100 && from < h.appended[h.next-1]-100 {
+			from = h.appended[h.next-1] - 100 // between the runs
+		}
+		var want []int
+		for i := range h.next {
+			if h.appended[i] >= from {
+				want = append(want, i)
+			}
+		}
+		got, part := replayAll(t, mem, "/j", o, from)
+		require.Equal(t, want, got, "from %d", from)
+		require.Equal(t, max(r.End, from), part.End)
+		require.True(t, part.Whole)
+	}
+}
+
+// TestRecycledSegmentsGetANewLife: a file that becomes a segment again has a higher id and another salt than any before.
+func TestRecycledSegmentsGetANewLife(t *testing.T) {
+	o := crashOptions(IODSync)
+	mem, h := memfs.New(), newHistory()
+	salts, highest := map[uint64]uint64{}, uint64(0)
+	look := func(fs vfs.FS) {
+		d, err := readDirectory(fs, "/j")
+		require.NoError(t, err)
+		for _, s := range d.segments {
+			require.NoError(t, s.err)
+			if salt, ok := salts[s.id]; ok {
+				require.Equal(t, salt, s.header.salt, "segment %d has changed", s.id)
+				continue
+			}
+			require.Greater(t, s.id, highest)
+			highest = s.id
+			for id, salt := range salts {
+				require.NotEqual(t, salt, s.header.salt, "segments %d and %d", id, s.id)
+			}
+			salts[s.id] = s.header.salt
+		}
+	}
+	for range 3 {
+		j := mustStart(t, mem, "/j", o)
+		before := j.Stats().SegmentsRecycled
+		for b := 0; j.Stats().SegmentsRecycled < before+6; b++ {
+			require.Less(t, b, 2000, "nothing is recycled")
+			require.NoError(t, h.appendBatch(j, 2, 4000))
+			require.NoError(t, h.trim(j, 3))
+			look(mem.CrashClone(uint64(b), 0))
+		}
+		require.NoError(t, j.Close())
+		mem = mem.CrashClone(1, 0)
+		h.check(t, mem, o, "restart")
+	}
+	require.Greater(t, len(salts), 12)
+}

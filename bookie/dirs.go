@@ -127,7 +127,7 @@ func (d *directory) inspect() error {
 	d.stamp, err = decodeStamp(d.file(formatName), raw)
 	switch {
 	case errors.Is(err, metadata.ErrFormatTooNew):
-		return exitErrorf(ExitFormat, "%s: %w: run that version", d, err)
+		return exitErrorf(ExitFormat, "%s: %w: nothing is damaged; run the version that wrote it, or a later one", d, err)
 	case err != nil:
 		return exitErrorf(ExitIdentity, "%s cannot prove whose it is: %w; "+
 			"if its disk is damaged, replace it and run `bindery node init --accept-loss`", d, err)

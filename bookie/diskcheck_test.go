@@ -69,3 +69,30 @@ func TestInspectDirs(t *testing.T) {
 	require.False(t, list[0].Running)
 	require.True(t, list[0].Dirty)
 }
+
+// TestInspectDirsSaysWhatIsWrong: a newer format, BookKeeper's own directory, another kind and damage are not one another.
+func TestInspectDirsSaysWhatIsWrong(t *testing.T) {
+	h := newHome(t)
+	h.mustPrepare()
+	format := h.snapshot("/data/l1")["FORMAT"]
+	require.NotEmpty(t, format)
+	for want, c := range map[string]struct{ text, says string }{
+		"newer version": {"bindery directory format 7\nwhatever\n", "directory format 7 (this version reads 1): written by a newer version of bindery: nothing is damaged; run the version"},
+		"damaged":       {string(format[:len(format)-3]), "checksum"},
+		"BookKeeper":    {"", "Apache BookKeeper"},
+	} {
+		require.NoError(t, h.fs.Remove("/data/l1/current/FORMAT"))
+		if c.text != "" {
+			require.NoError(t, vfs.WriteFileAtomic(h.fs, "/data/l1/current/FORMAT", []byte(c.text)))
+		}
+		list, err := InspectDirs(h.fs, []string{"/data/j1"}, []string{"/data/l1"}, nil)
+		require.NoError(t, err)
+		require.Equal(t, want, list[1].State)
+		require.Contains(t, list[1].Problem, c.says)
+		require.NoError(t, vfs.WriteFileAtomic(h.fs, "/data/l1/current/FORMAT", format))
+	}
+	list, err := InspectDirs(h.fs, []string{"/data/l1"}, []string{"/data/j1"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "ready", list[0].State)
+	require.Contains(t, list[0].Problem, "was prepared as ledger directory")
+}

@@ -40,6 +40,15 @@ func withExit(code int, err error) error {
 	return &ExitError{Code: code, Err: err}
 }
 
+// exitCodeOf returns the exit code that err carries, 0 for none.
+func exitCodeOf(err error) int {
+	var e *ExitError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return 0
+}
+
 // Errors that callers test for.
 var (
 	// ErrStopped is returned by calls to a bookie that is stopping or has stopped.

@@ -32,6 +32,8 @@ type IdentityOptions struct {
 	Prepare        bool          // prepare a new bookie's directories (standalone); otherwise they are refused
 	Timeout        time.Duration // of one metadata operation; default 30 s
 	BootID         string        // of the running system; "" = ask the kernel
+
+	DiskOf func(dir string) DiskID // names the disk under a directory; default: the system's answer for its own files
 	Logger         *slog.Logger
 }
 
@@ -41,6 +43,9 @@ func (o *IdentityOptions) ensureDefaults() {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.DiskOf == nil && o.FS == vfs.OS() {
+		o.DiskOf = DiskOf
 	}
 	if o.BootID == "" {
 		if id, err := vfs.BootID(); err == nil {
@@ -124,6 +129,7 @@ func OpenIdentity(ctx context.Context, o IdentityOptions) (_ *Identity, err erro
 		return nil, err
 	}
 	i.publishLocked()
+	i.writeInventory()
 	return i, nil
 }
 
@@ -154,16 +160,17 @@ func (i *Identity) openDirs(ctx context.Context) error {
 	}
 	for _, d := range i.dirs {
 		if !d.exists {
-			return exitErrorf(ExitConfig, "%s does not exist: check the configuration and whether its disk is mounted; "+
-				"`bindery node init` makes the directories of a new bookie", d)
+			return exitErrorf(ExitConfig, "%s does not exist%s: check the configuration and whether its disk is mounted; "+
+				"`bindery node init` makes the directories of a new bookie", d, lastDiskHint(i.dirs, d.path))
 		}
 	}
 	switch {
 	case len(stamped) == 0:
 		return exitErrorf(ExitLocked, "%s. Is its disk mounted? A new bookie is prepared with `bindery cluster init` (once per cluster) and `bindery node init`", describeUnstamped(unstamped[0]))
 	case len(unstamped) > 0 && !i.o.AllowExpansion:
-		return exitErrorf(ExitLocked, "%s, though other directories of the bookie are. Is its disk mounted? If the directory was added, set "+
-			"storage.allow_expansion; if its content is lost for good, run `bindery node init --accept-loss`", describeUnstamped(unstamped[0]))
+		return exitErrorf(ExitLocked, "%s, though other directories of the bookie are%s. Is its disk mounted? If the directory was added, set "+
+			"storage.allow_expansion; if its content is lost for good, run `bindery node init --accept-loss`",
+			describeUnstamped(unstamped[0]), lastDiskHint(i.dirs, unstamped[0].path))
 	}
 	if err := acquireAll(stamped); err != nil {
 		return err
@@ -272,8 +279,8 @@ func (i *Identity) verifyRecord(ctx context.Context, stamped []*directory) error
 	for id, known := range r.Directories {
 		i.epoch = max(i.epoch, known.Epoch)
 		if !present[id] {
-			return exitErrorf(ExitIdentity, "the %s directory %s of bookie %s is not configured any more or has been replaced: put it back, or, if its "+
-				"content is lost, run `bindery node init --accept-loss`", known.Kinds, known.Path, i.o.ID)
+			return exitErrorf(ExitIdentity, "the %s directory %s of bookie %s is not configured any more or has been replaced%s: put it back, or, if its "+
+				"content is lost, run `bindery node init --accept-loss`", known.Kinds, known.Path, i.o.ID, lastDiskHint(i.dirs, known.Path))
 		}
 	}
 	if r.Loss != "" {

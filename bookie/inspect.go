@@ -12,7 +12,7 @@ import (
 type DirInfo struct {
 	Path        string
 	Kinds       string
-	State       string // "missing", "empty", "not empty", "ready", "joining", "loss", or "damaged"
+	State       string // "missing", "empty", "not empty", "ready", "joining", "loss", "newer version", "BookKeeper", "damaged", or "unreadable"
 	Bookie      ledger.BookieID
 	Instance    string
 	Directory   string
@@ -21,6 +21,7 @@ type DirInfo struct {
 	Epoch       uint64
 	Running     bool   // a process holds its lock
 	Dirty       bool   // the last process did not stop cleanly, or still runs
+	Disk        DiskID // under the directory
 	Problem     string // what keeps a bookie from starting on it, as far as the directory alone tells
 }
 
@@ -32,12 +33,27 @@ func InspectDirs(fsys vfs.FS, journal, ledgers, index []string) ([]DirInfo, erro
 		return nil, err
 	}
 	var out []DirInfo
-	for _, d := range dirs {
+	found := make([]error, len(dirs))
+	for n, d := range dirs {
+		found[n] = d.inspect()
+	}
+	for n, d := range dirs {
 		info := DirInfo{Path: d.path, Kinds: d.kindText()}
-		err := d.inspect()
+		err := found[n]
+		if fsys == vfs.OS() && d.exists {
+			info.Disk = DiskOf(d.path)
+		}
 		switch {
-		case err != nil:
+		case errors.Is(err, metadata.ErrFormatTooNew):
+			info.State, info.Problem = "newer version", err.Error()
+		case exitCodeOf(err) == ExitFormat:
+			info.State, info.Problem = "BookKeeper", err.Error()
+		case err != nil && d.stamp != nil:
+			info.State, info.Problem = string(d.stamp.State), err.Error()
+		case err != nil && exitCodeOf(err) == ExitIdentity:
 			info.State, info.Problem = "damaged", err.Error()
+		case err != nil:
+			info.State, info.Problem = "unreadable", err.Error()
 		case !d.exists:
 			info.State, info.Problem = "missing", "the directory does not exist"
 		case d.stamp == nil && len(d.foreign) > 0:
@@ -46,6 +62,9 @@ func InspectDirs(fsys vfs.FS, journal, ledgers, index []string) ([]DirInfo, erro
 			info.State, info.Problem = "empty", "it is not prepared"
 		default:
 			info.State = string(d.stamp.State)
+		}
+		if d.stamp == nil {
+			info.Problem += lastDiskHint(dirs, d.path)
 		}
 		if s := d.stamp; s != nil {
 			info.Bookie, info.Instance, info.Directory = s.Bookie, s.Instance, s.Directory

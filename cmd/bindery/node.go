@@ -165,7 +165,9 @@ type nodeDir struct {
 	Epoch       uint64 `json:"epoch,omitempty"`
 	Running     bool   `json:"running"`
 	Dirty       bool   `json:"dirty"`
-	Problem     string `json:"problem,omitempty"`
+
+	Disk    bookie.DiskID `json:"disk"`
+	Problem string        `json:"problem,omitempty"`
 }
 
 func newNodeInfoCommand() *cobra.Command {
@@ -206,7 +208,7 @@ func printNodeInfo(c *cobra.Command, output outputFormat, id string, list []book
 		}
 		out = append(out, nodeDir{
 			Path: d.Path, Kinds: d.Kinds, State: d.State, Bookie: string(d.Bookie), InstanceID: d.Instance,
-			Incarnation: d.Number, Epoch: d.Epoch, Running: d.Running, Dirty: d.Dirty, Problem: d.Problem,
+			Incarnation: d.Number, Epoch: d.Epoch, Running: d.Running, Dirty: d.Dirty, Disk: d.Disk, Problem: d.Problem,
 		})
 	}
 	var err error
@@ -225,14 +227,24 @@ func printNodeInfo(c *cobra.Command, output outputFormat, id string, list []book
 			case d.Dirty:
 				state += ", not stopped cleanly"
 			}
-			rows = append(rows, []string{d.Path, d.Kinds, state, d.Bookie, fmt.Sprint(d.Incarnation), fmt.Sprint(d.Epoch), d.Problem})
+			rows = append(rows, []string{d.Path, d.Kinds, state, d.Bookie, fmt.Sprint(d.Incarnation), fmt.Sprint(d.Epoch), diskName(d.Disk), d.Problem})
 		}
-		err = printTable(c.OutOrStdout(), []string{"DIRECTORY", "KINDS", "STATE", "BOOKIE", ">INCARNATION", ">EPOCH", "PROBLEM"}, rows)
+		err = printTable(c.OutOrStdout(), []string{"DIRECTORY", "KINDS", "STATE", "BOOKIE", ">INCARNATION", ">EPOCH", "DISK", "PROBLEM"}, rows)
 	}
 	if err == nil && problems > 0 {
 		return exit(exitFindings, nil)
 	}
 	return err
+}
+
+// diskName is how a table names a disk: by its serial number, which stands on it, or else by its device.
+func diskName(d bookie.DiskID) string {
+	for _, name := range []string{d.Serial, d.Device, d.Type} {
+		if name != "" {
+			return name
+		}
+	}
+	return "-"
 }
 
 func newNodeReadOnlyCommand() *cobra.Command {

@@ -338,3 +338,15 @@ func (s *sinkSet) flush() {
 	s.list = s.list[:0]
 	clear(s.seen)
 }
+
+// SetGroupWait changes how long a group waits for company: 0, or 1 to 20 ms.
+func (j *Journal) SetGroupWait(d time.Duration) error {
+	if d != 0 && (d < time.Millisecond || d > 20*time.Millisecond) {
+		return fmt.Errorf("journal.max_group_wait = %v: must be 0 or between 1ms and 20ms", d)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.o.MaxGroupWait = d
+	j.commitLocked() // a group that waits need not any more
+	return nil
+}

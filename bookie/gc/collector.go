@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime/pprof"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,6 +30,8 @@ type Collector struct {
 	ledgers Ledgers
 	logs    Logs
 	o       Options
+	tuning  atomic.Pointer[tuning] // what of o may have changed since
+	retimed chan struct{}          // capacity 1
 	rate    limiter
 	reads   limiter
 
@@ -58,12 +61,14 @@ func New(meta Metadata, ledgers Ledgers, logs Logs, o Options) (*Collector, erro
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Collector{meta: meta, ledgers: ledgers, logs: logs, o: o, wake: make(chan struct{}, 1), resume: make(chan struct{}), extra: map[int64]surplus{}}
+	c := &Collector{meta: meta, ledgers: ledgers, logs: logs, o: o, wake: make(chan struct{}, 1), retimed: make(chan struct{}, 1), resume: make(chan struct{}), extra: map[int64]surplus{}}
+	c.tuning.Store(tuningOf(&o))
 	c.rate.perSecond = func() float64 {
+		rate := float64(c.tuning.Load().rate)
 		if o.Busy != nil && o.Busy() {
-			return float64(o.Rate) / 4
+			return rate / 4
 		}
-		return float64(o.Rate)
+		return rate
 	}
 	c.reads.perSecond = func() float64 { return float64(o.MetadataRate) }
 	c.ctx, c.stop = context.WithCancel(context.Background())
@@ -178,7 +183,7 @@ func (c *Collector) step(what string) { c.update(func(s *Status) { s.Step = what
 // run makes passes until the collector is closed.
 func (c *Collector) run() {
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("bindery", "gc")))
-	timer := time.NewTimer(c.o.Interval)
+	timer := time.NewTimer(c.tuning.Load().interval)
 	defer timer.Stop()
 	begun := time.Now() // compactions are due after their interval, counted from the start
 	c.update(func(s *Status) { s.LastMinor, s.LastMajor = begun, begun })
@@ -187,6 +192,9 @@ func (c *Collector) run() {
 		select {
 		case <-c.ctx.Done():
 			return
+		case <-c.retimed:
+			timer.Reset(c.tuning.Load().interval)
+			continue
 		case <-timer.C:
 		case <-c.wake:
 		}
@@ -200,7 +208,7 @@ func (c *Collector) run() {
 		for _, r := range asked {
 			r.done <- err
 		}
-		timer.Reset(c.o.Interval)
+		timer.Reset(c.tuning.Load().interval)
 	}
 }
 
@@ -220,10 +228,10 @@ type work struct {
 
 // due decides what a pass does.
 func (c *Collector) due(asked []request, now, lastExtra time.Time) work {
-	s := c.Status()
+	s, t := c.Status(), c.tuning.Load()
 	w := work{
-		minor: c.o.Minor.Every > 0 && now.Sub(s.LastMinor) >= c.o.Minor.Every,
-		major: c.o.Major.Every > 0 && now.Sub(s.LastMajor) >= c.o.Major.Every,
+		minor: t.minor.Every > 0 && now.Sub(s.LastMinor) >= t.minor.Every,
+		major: t.major.Every > 0 && now.Sub(s.LastMajor) >= t.major.Every,
 		extra: c.o.OverReplicatedEvery >= 0 && now.Sub(lastExtra) >= c.o.OverReplicatedEvery,
 	}
 	for _, r := range asked {

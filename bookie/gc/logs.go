@@ -137,9 +137,9 @@ func (c *Collector) damaged(dir int, id entrylog.LogID, err error) {
 func (c *Collector) below(w work, tight bool) (below float64, suspended func(*Status) bool) {
 	switch {
 	case w.major || tight:
-		return c.o.Major.Below, func(s *Status) bool { return s.MajorSuspended }
+		return c.tuning.Load().major.Below, func(s *Status) bool { return s.MajorSuspended }
 	case w.minor:
-		return c.o.Minor.Below, func(s *Status) bool { return s.MinorSuspended }
+		return c.tuning.Load().minor.Below, func(s *Status) bool { return s.MinorSuspended }
 	}
 	return 0, func(*Status) bool { return false }
 }

@@ -839,3 +839,18 @@ func TestC53ZeroLengthEntry(t *testing.T) {
 	check()
 	e.close()
 }
+
+// TestSetDiskLimits: limits that change hold from the next look on.
+func TestSetDiskLimits(t *testing.T) {
+	e := newEnv(t, 1, 1, nil).open()
+	e.mustAdd(1, 0, 500)
+	e.checkpoint()
+	e.mem.SetCapacity(capacityUsed(t, e) * 2)
+	require.Equal(t, DiskOK, e.s.CheckDisks().Dirs[0].State)
+	require.Error(t, e.s.SetDiskLimits(DiskLimits{FullAt: 2}))
+	require.NoError(t, e.s.SetDiskLimits(DiskLimits{FullAt: 0.3, WarnAt: 0.2, ResumeBelow: 0.25}))
+	require.Equal(t, DiskFull, e.s.CheckDisks().Dirs[0].State)
+	require.NoError(t, e.s.SetDiskLimits(DiskLimits{}))
+	require.Equal(t, DiskOK, e.s.CheckDisks().Dirs[0].State)
+	e.close()
+}

@@ -119,6 +119,24 @@ func (l DiskLimits) ReadOnly(dirs []DirStatus) (bool, string) {
 	return false, ""
 }
 
+// diskLimits returns the limits in force.
+func (s *Storage) diskLimits() DiskLimits {
+	if l := s.limits.Load(); l != nil {
+		return *l
+	}
+	return s.o.Disk
+}
+
+// SetDiskLimits changes the limits; the next CheckDisks goes by them.
+func (s *Storage) SetDiskLimits(l DiskLimits) error {
+	l.EnsureDefaults()
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	s.limits.Store(&l)
+	return nil
+}
+
 // CheckDisks measures every directory, moves its state, refills the ballast where there is room for it, and reports. The
 // bookie calls it every few seconds.
 func (s *Storage) CheckDisks() DiskReport {
@@ -128,7 +146,7 @@ func (s *Storage) CheckDisks() DiskReport {
 		r.Dirs = append(r.Dirs, st)
 		r.RecoveryRoom = r.RecoveryRoom || st.State != DiskFailed && st.Free+st.Reserve >= s.o.Log.LogSize*6/5
 	}
-	r.ReadOnly, r.Reason = s.o.Disk.ReadOnly(r.Dirs)
+	r.ReadOnly, r.Reason = s.diskLimits().ReadOnly(r.Dirs)
 	if !r.ReadOnly && s.degraded.Load() {
 		r.ReadOnly, r.Reason = true, "data was lost and has not been repaired"
 	}
@@ -153,7 +171,7 @@ func (d *dir) checkDisk() DirStatus {
 	}
 	st.Used = 1 - float64(u.Available)/float64(u.Total)
 	st.Free, st.Reserve = u.Available, ballast
-	next := d.s.o.Disk.Next(d.diskState(), st.Used)
+	next := d.s.diskLimits().Next(d.diskState(), st.Used)
 	if d.noSpace.Swap(false) && next < DiskFull {
 		// A write met a full disk since the last look: it is full until there is room for the ballast again.
 		next = DiskFull

@@ -32,6 +32,7 @@ type Storage struct {
 	lastUnclean uint32 // highest earlier run that did not close
 	clean       bool   // the run before closed
 	degraded    atomic.Bool
+	limits      atomic.Pointer[DiskLimits] // nil: those of o
 	// seqBase is what the next change of any state raises its seq to at least: the run number above seqRunBits, and the
 	// number of directories that failed in this run above seqFailureBits. So the state of a ledger that was begun again elsewhere,
 	// since its directory failed, outranks the one that comes back with that directory.

@@ -57,6 +57,7 @@ var layers = map[string]int{
 	"test/e2e":         10,
 	"test/crash":       10,
 	"test/integration": 10,
+	"test/interop":     10,
 }
 
 // sameLayer lists imports inside a layer that are meant.
@@ -66,6 +67,7 @@ var sameLayer = map[[2]string]string{
 	{"bookie/gc", "bookie/storage"}:                                  "the collector works on the storage, which knows nothing of it",
 	{"internal/metadata/memmeta", "internal/metadata/metadatatest"}:  "test only: the conformance suite",
 	{"internal/metadata/etcdmeta", "internal/metadata/metadatatest"}: "test only: the conformance suite",
+	{"internal/metadata/zkmeta", "internal/metadata/metadatatest"}:   "test only: the conformance suite",
 }
 
 // forbidden lists edges that the layers would allow, each with the reason why it must not exist. A name that ends in
@@ -85,6 +87,7 @@ var forbidden = []struct{ from, to, why string }{
 	{"bookie", module + "/ledgerclient", "a bookie repairs nothing itself; what it can not do it lists"},
 	{"ledgerclient", module + "/bookie", "a client works with any bookie, ours or another"},
 	{"...", "go.etcd.io/etcd/...", "only the etcd driver sees etcd"},
+	{"...", "github.com/go-zookeeper/zk", "only the ZooKeeper driver sees ZooKeeper"},
 	{"...", "go.etcd.io/bbolt", "only the index sees bbolt"},
 	{"...", "github.com/tidwall/wal", "only the intent log sees tidwall/wal"},
 	{"...", "github.com/dgraph-io/ristretto/...", "only the storage's read cache sees ristretto"},
@@ -101,6 +104,7 @@ var forbidden = []struct{ from, to, why string }{
 // allowed lists who may use what forbidden denies to everybody.
 var allowed = map[string][]string{
 	"go.etcd.io/etcd/...":                {"internal/metadata/etcdmeta"},
+	"github.com/go-zookeeper/zk":         {"internal/metadata/zkmeta"},
 	"go.etcd.io/bbolt":                   {"bookie/index", "tools/iobench"},
 	"github.com/tidwall/wal":             {"internal/intent", "tools/iobench"},
 	"github.com/dgraph-io/ristretto/...": {"bookie/storage"},

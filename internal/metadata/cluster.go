@@ -33,6 +33,9 @@ var layoutSchemes = map[string]Scheme{
 // ErrLayout is returned for a LAYOUT that this version cannot serve.
 var ErrLayout = errors.New("ledger layout not supported (HierarchicalLedgerManagerFactory and LongHierarchicalLedgerManagerFactory are)")
 
+// LongLayout is the layout that gives every ledger a path of five levels.
+var LongLayout = Layout{Class: layoutPackage + "LongHierarchicalLedgerManagerFactory", Version: 1}
+
 // Scheme returns the path scheme of a layout.
 func (l Layout) Scheme() (Scheme, error) {
 	name := strings.TrimPrefix(strings.TrimPrefix(l.Class, "dlshade."), layoutPackage)
@@ -132,7 +135,7 @@ func (c *Cluster) tryInit(ctx context.Context) (string, error) {
 		{Key: c.root},
 		{Key: c.root + "/" + nameAvailable},
 		{Key: c.root + "/" + nameAvailable + "/" + nameReadOnly},
-		{Key: c.root + "/" + nameLayout, Value: EncodeLayout(DefaultLayout)},
+		{Key: c.root + "/" + nameLayout, Value: EncodeLayout(c.newLayout())},
 	} {
 		p.Version = Absent
 		_, err := c.store.Get(ctx, p.Key)
@@ -162,16 +165,39 @@ func (c *Cluster) InstanceID(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// Layout returns the stored layout. A cluster without one, as Pulsar makes them on etcd, has the default.
+// Layout returns the stored layout. A cluster without one, as Pulsar makes them, has the default. A layout other than the one
+// that the service URI names is ErrLayout.
 func (c *Cluster) Layout(ctx context.Context) (Layout, error) {
 	kv, err := c.store.Get(ctx, c.root+"/"+nameLayout)
 	if errors.Is(err, ErrNotFound) {
-		return DefaultLayout, nil
+		return c.newLayout(), nil
 	}
 	if err != nil {
 		return Layout{}, fmt.Errorf("read layout: %w", err)
 	}
-	return DecodeLayout(kv.Key, kv.Value)
+	l, err := DecodeLayout(kv.Key, kv.Value)
+	if err != nil {
+		return Layout{}, err
+	}
+	if want, ok := c.wantedLayout(); ok && want.Class != l.Class {
+		return Layout{}, fmt.Errorf("%w: the URI asks for %s, the cluster has %s", ErrLayout, want.Class, l.Class)
+	}
+	return l, nil
+}
+
+func (c *Cluster) wantedLayout() (Layout, bool) {
+	if lc, ok := c.store.(LayoutChooser); ok {
+		return lc.WantedLayout()
+	}
+	return Layout{}, false
+}
+
+// newLayout is the layout of a cluster that has none yet.
+func (c *Cluster) newLayout() Layout {
+	if l, ok := c.wantedLayout(); ok {
+		return l
+	}
+	return DefaultLayout
 }
 
 // Format wipes the cluster and gives it a new instance id, which it returns: ledger records, under-replication marks and
@@ -208,27 +234,75 @@ func (c *Cluster) Format(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("format cluster: %w", err)
 		}
 	}
-	if _, err := c.store.Put(ctx, c.root+"/"+nameLayout, EncodeLayout(DefaultLayout), Any); err != nil {
+	if _, err := c.store.Put(ctx, c.root+"/"+nameLayout, EncodeLayout(c.newLayout()), Any); err != nil {
 		return "", fmt.Errorf("format cluster: %w", err)
 	}
 	return id, nil
 }
 
-// deleteAll removes every key under prefix.
+// deleteAll removes every key under prefix. Where keys have directories, one walk removes the leaves and the next those that
+// were their parents.
 func (c *Cluster) deleteAll(ctx context.Context, prefix string) error {
 	for {
-		keys, err := c.store.Keys(ctx, prefix, "", pageSize)
-		if err != nil || len(keys) == 0 {
+		found, removed, err := c.deleteWalk(ctx, prefix)
+		if found == 0 || err != nil {
 			return err
 		}
-		for part := range slices.Chunk(keys, TxnMax) {
-			var t Txn
-			for _, k := range part {
-				t.Deletes = append(t.Deletes, Delete{Key: k, Version: Any})
-			}
-			if _, err := c.store.Txn(ctx, t); err != nil && !errors.Is(err, ErrUnknownOutcome) {
-				return err
-			}
+		if removed == 0 {
+			return fmt.Errorf("delete %s: %w", prefix, ErrNotEmpty)
 		}
 	}
+}
+
+// deleteWalk removes every key under prefix that has none below it.
+func (c *Cluster) deleteWalk(ctx context.Context, prefix string) (found, removed int, err error) {
+	for after := ""; ; {
+		keys, err := c.store.Keys(ctx, prefix, after, pageSize)
+		if err != nil || len(keys) == 0 {
+			return found, removed, err
+		}
+		found += len(keys)
+		after = keys[len(keys)-1]
+		slices.Reverse(keys)
+		for part := range slices.Chunk(keys, TxnMax) {
+			n, err := c.deletePart(ctx, part)
+			if err != nil {
+				return found, removed, err
+			}
+			removed += n
+		}
+	}
+}
+
+// deletePart removes keys in one transaction, or, when one of them has others below that a later page names, one by one.
+func (c *Cluster) deletePart(ctx context.Context, keys []string) (removed int, err error) {
+	if err = c.deleteKeys(ctx, keys); err == nil {
+		return len(keys), nil
+	}
+	if !errors.Is(err, ErrNotEmpty) {
+		return 0, err
+	}
+	if len(keys) == 1 {
+		return 0, nil
+	}
+	for i := range keys {
+		n, err := c.deletePart(ctx, keys[i:i+1])
+		if err != nil {
+			return removed, err
+		}
+		removed += n
+	}
+	return removed, nil
+}
+
+// deleteKeys removes keys in one transaction. One whose outcome is unknown is met again by the next walk.
+func (c *Cluster) deleteKeys(ctx context.Context, keys []string) error {
+	var t Txn
+	for _, k := range keys {
+		t.Deletes = append(t.Deletes, Delete{Key: k, Version: Any})
+	}
+	if _, err := c.store.Txn(ctx, t); err != nil && !errors.Is(err, ErrUnknownOutcome) {
+		return err
+	}
+	return nil
 }

@@ -1,7 +1,7 @@
 // Package metadata is the cluster's shared memory: which ledgers exist and who stores them, which bookies are up, what
 // their identity is.
 //
-// It has two halves. Store is a small versioned tree that three kinds of engine can offer (in memory, etcd, later
+// It has two halves. Store is a small versioned tree that three kinds of engine can offer (in memory, etcd,
 // ZooKeeper); a driver implements nothing else. The typed views on top (Ledgers, Bookies, Cookies, Cluster,
 // Incarnations) and their codecs are written once and are the same bytes under the same paths on every engine, so that
 // Java clients, Pulsar brokers and Apache bookies can share the cluster.

@@ -22,6 +22,9 @@ var (
 	ErrSessionLost = errors.New("metadata: session lost")
 	// ErrTooLarge is returned for a key, value or transaction beyond the limits.
 	ErrTooLarge = errors.New("metadata: over the size limit")
+	// ErrNotEmpty is returned for the deletion of a key that others lie below, by engines that keep keys in directories.
+	// Delete those first.
+	ErrNotEmpty = errors.New("metadata: key has others below it")
 	// ErrBadTxn is returned for a transaction that names a key twice or an empty key.
 	ErrBadTxn = errors.New("metadata: malformed transaction")
 	// ErrClosed is returned after Close.

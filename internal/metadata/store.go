@@ -6,13 +6,13 @@ import (
 
 // Limits every driver enforces before it talks to the engine.
 const (
-	ValueMax = 1 << 20 // bytes; ZooKeeper's default packet limit, and below etcd's request limit of 1.5 MiB
-	KeyMax   = 1024    // bytes
-	TxnMax   = 100     // checks, puts and deletes together; etcd's default limit is 128
+	ValueMax = 900 << 10 // bytes; with the keys of a transaction below ZooKeeper's packet limit of 1 MiB and etcd's of 1.5 MiB
+	KeyMax   = 1024      // bytes
+	TxnMax   = 100       // checks, puts and deletes together; etcd's default limit is 128
 )
 
 // Version is the version of a key's value: an opaque number that changes with every write. On etcd it is the modRevision,
-// on ZooKeeper the data version, in memory a counter of all writes.
+// on ZooKeeper the data version, which begins at 0 for each key, in memory a counter of all writes.
 type Version int64
 
 // Versions that state a condition instead of naming a value.
@@ -86,6 +86,10 @@ type Event struct {
 	KV   KV
 }
 
+// Keys are UTF-8 paths such as "/ledgers/LAYOUT": they begin with a slash and have no empty or dotted part. On ZooKeeper a
+// key's parents exist too, as keys with empty values that are made when they are missing, and a key that has others below it
+// cannot be deleted (ErrNotEmpty). On engines without directories a parent exists only if someone wrote it.
+
 // Reader is the reading half of a Store. A slice in a returned KV belongs to the caller.
 type Reader interface {
 	// Get returns the key, or ErrNotFound.
@@ -119,14 +123,20 @@ type Store interface {
 	Writer
 	// Session returns the live session of this store, starting one if there is none.
 	Session(ctx context.Context) (Session, error)
-	// Watch reports every key that starts with prefix: first an EventPut for each that exists, then EventSynced, then the
-	// changes. Several changes of one key may be reported as one; the last one is never lost, also across reconnections
+	// Watch reports every key below a directory (a prefix that ends with a slash), or one key: first an EventPut for each
+	// that exists, then EventSynced, then the changes. Keys that merely start with the prefix may be reported too. Several changes of one key may be reported as one; the last one is never lost, also across reconnections
 	// and compactions of the engine's history. The channel is closed when ctx or the store ends, and for no other reason.
 	// A caller that stops reading delays only itself.
 	Watch(ctx context.Context, prefix string) <-chan Event
 	// Close ends the session, which removes its ephemeral keys, and all watches. Calls under way return ErrClosed or
 	// ErrUnknownOutcome.
 	Close() error
+}
+
+// LayoutChooser is a Store whose service URI names the ledger layout that the cluster must have.
+type LayoutChooser interface {
+	// WantedLayout returns that layout; ok is false if any will do.
+	WantedLayout() (l Layout, ok bool)
 }
 
 // PutOne does a Store's Put with its Txn. Drivers use it.

@@ -3,6 +3,7 @@ package metadatatest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,8 @@ import (
 type Cluster struct {
 	// Open returns a new client. The suite closes it.
 	Open func(t *testing.T) metadata.Store
+	// Directories says that the store keeps keys in directories: a key's parents exist, and one with keys below stays.
+	Directories bool
 	// EndSession makes the store forget a session, as if its owner had been silent for too long.
 	EndSession func(t *testing.T, s metadata.Store, session metadata.Session)
 }
@@ -51,6 +54,7 @@ func Run(t *testing.T, c Cluster) {
 		"TxnConflictNamesKey": testTxnConflict,
 		"TxnOneWinner":        testTxnOneWinner,
 		"Limits":              testLimits,
+		"Directories":         testDirectories,
 		"List":                testList,
 		"ListBounds":          testListBounds,
 		"Sequence":            testSequence,
@@ -277,10 +281,13 @@ func keysOf(kvs []metadata.KV) []string {
 func testList(t *testing.T, c Cluster) {
 	ctx, s, d := contextOf(t), open(t, c), freshDir()
 	var want []string
-	for _, k := range []string{"/a", "/a/b", "/a0", "/b-c", "/b/c", "/b0", "/\xff", "/\xff\xff"} {
+	for _, k := range []string{"/a", "/a/b", "/a0", "/b-c", "/b/c", "/b0", "/ÿ", "/ÿÿ"} {
 		want = append(want, d+k)
 		_, err := s.Put(ctx, d+k, []byte(k), metadata.Absent)
 		require.NoError(t, err)
+	}
+	if c.Directories {
+		want = slices.Insert(want, 3, d+"/b")
 	}
 	_, err := s.Put(ctx, d+"0", nil, metadata.Absent) // a neighbour of the prefix
 	require.NoError(t, err)
@@ -297,8 +304,10 @@ func testList(t *testing.T, c Cluster) {
 			}
 			require.LessOrEqual(t, len(kvs), page)
 			for _, kv := range kvs {
-				require.Equal(t, kv.Key, d+string(kv.Value))
-				require.Positive(t, kv.Version)
+				if kv.Key != d+"/b" {
+					require.Equal(t, kv.Key, d+string(kv.Value))
+				}
+				require.GreaterOrEqual(t, kv.Version, metadata.Version(0))
 			}
 			got, gotKeys = append(got, keysOf(kvs)...), append(gotKeys, keys...)
 			after = got[len(got)-1]
@@ -373,5 +382,38 @@ func testSequence(t *testing.T, c Cluster) {
 	for _, bad := range []string{"", "x", "/x"} {
 		_, err = s.Sequence(ctx, bad)
 		require.ErrorIs(t, err, metadata.ErrBadTxn)
+	}
+}
+
+// testDirectories checks what becomes of parents, on engines that have them and on those that do not.
+func testDirectories(t *testing.T, c Cluster) {
+	ctx, s, d := contextOf(t), open(t, c), freshDir()
+	_, err := s.Put(ctx, d+"/a/b/c", []byte("x"), metadata.Absent)
+	require.NoError(t, err)
+	kv, err := s.Get(ctx, d+"/a/b")
+	if !c.Directories {
+		require.ErrorIs(t, err, metadata.ErrNotFound)
+		return
+	}
+	require.NoError(t, err)
+	require.Empty(t, kv.Value)
+	require.ErrorIs(t, s.Delete(ctx, d+"/a", metadata.Any), metadata.ErrNotEmpty)
+	_, err = s.Put(ctx, d+"/a/b", nil, metadata.Absent)
+	require.ErrorIs(t, err, metadata.ErrExists)
+	// One transaction may take a whole branch away, or make one, in any order.
+	_, err = s.Txn(ctx, metadata.Txn{Deletes: []metadata.Delete{
+		{Key: d + "/a", Version: metadata.Any}, {Key: d + "/a/b/c", Version: metadata.Any}, {Key: d + "/a/b", Version: kv.Version},
+	}})
+	require.NoError(t, err)
+	_, err = s.Txn(ctx, metadata.Txn{Puts: []metadata.Put{
+		{Key: d + "/n/o/p", Version: metadata.Absent}, {Key: d + "/n", Version: metadata.Absent}, {Key: d + "/n/o", Version: metadata.Absent},
+	}})
+	require.NoError(t, err)
+	keys, err := s.Keys(ctx, d+"/", "", 10)
+	require.NoError(t, err)
+	require.Equal(t, []string{d + "/n", d + "/n/o", d + "/n/o/p"}, keys)
+	for _, bad := range []string{"x", "/", "/x/", "/x//y", "/x/../y", "/x/./y", "/x\x00"} {
+		_, err = s.Put(ctx, bad, nil, metadata.Any)
+		require.ErrorIs(t, err, metadata.ErrBadTxn, "%q", bad)
 	}
 }

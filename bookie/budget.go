@@ -19,7 +19,7 @@ const (
 // add may push the use over the limit (the size of an answer is known only when it has been read); then nobody gets
 // anything until it is back under it.
 type budget struct {
-	limit    [2]int64 // by lane
+	limit    [2]atomic.Int64 // by lane
 	used     atomic.Int64
 	nWaiting atomic.Int32
 
@@ -33,7 +33,18 @@ type budgetWaiter struct {
 }
 
 func newBudget(bytes int64) *budget {
-	return &budget{limit: [2]int64{laneOrdinary: bytes - bytes/10, laneReserved: bytes}}
+	b := &budget{}
+	b.setLimit(bytes)
+	return b
+}
+
+// setLimit changes the size of the budget. What is taken beyond a smaller one is given back in time.
+func (b *budget) setLimit(bytes int64) {
+	b.limit[laneOrdinary].Store(bytes - bytes/10)
+	b.limit[laneReserved].Store(bytes)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.grantLocked()
 }
 
 // try takes n bytes if they are free and nobody is in line for that lane.
@@ -47,7 +58,7 @@ func (b *budget) try(n int64, l lane) bool {
 func (b *budget) cas(n int64, l lane) bool {
 	for {
 		used := b.used.Load()
-		if used+n > b.limit[l] {
+		if used+n > b.limit[l].Load() {
 			return false
 		}
 		if b.used.CompareAndSwap(used, used+n) {
@@ -58,7 +69,7 @@ func (b *budget) cas(n int64, l lane) bool {
 
 // acquire takes n bytes and returns how many it took, waiting for room until cancel is closed; then it returns 0.
 func (b *budget) acquire(n int64, l lane, cancel <-chan struct{}) int64 {
-	n = min(n, b.limit[l])
+	n = min(n, b.limit[l].Load())
 	if n <= 0 || b.try(n, l) {
 		return n
 	}
@@ -71,14 +82,14 @@ func (b *budget) acquire(n int64, l lane, cancel <-chan struct{}) int64 {
 	b.mu.Unlock()
 	select {
 	case <-w.ready:
-		return n
+		return w.n
 	case <-cancel:
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
 	case <-w.ready: // granted at the same moment
-		b.releaseLocked(n)
+		b.releaseLocked(w.n)
 	default:
 		b.dropLocked(w, l)
 	}
@@ -110,7 +121,11 @@ func (b *budget) releaseLocked(n int64) {
 func (b *budget) grantLocked() {
 	for _, l := range [...]lane{laneReserved, laneOrdinary} {
 		q := b.queue[l]
-		for len(q) > 0 && b.cas(q[0].n, l) {
+		for len(q) > 0 {
+			q[0].n = min(q[0].n, b.limit[l].Load()) // it may be smaller than when the wait began
+			if !b.cas(q[0].n, l) {
+				break
+			}
 			close(q[0].ready)
 			q[0] = nil
 			q = q[1:]
@@ -132,7 +147,7 @@ func (b *budget) dropLocked(w *budgetWaiter, l lane) {
 }
 
 // nearlyFull reports whether only the reserved part is left.
-func (b *budget) nearlyFull() bool { return b.used.Load() >= b.limit[laneOrdinary] }
+func (b *budget) nearlyFull() bool { return b.used.Load() >= b.limit[laneOrdinary].Load() }
 
 // pressed reports whether somebody waits for room.
 func (b *budget) pressed() bool { return b.nWaiting.Load() > 0 }

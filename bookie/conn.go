@@ -178,7 +178,7 @@ func (c *conn) arm() {
 			return
 		}
 		c.armedAt, c.progress = t, 0
-		_ = c.nc.SetReadDeadline(time.Now().Add(c.srv.o.SlowClientTimeout))
+		_ = c.nc.SetReadDeadline(time.Now().Add(c.srv.slowClientTimeout()))
 	}
 }
 

@@ -278,7 +278,7 @@ var errSlowClient = errors.New("the peer does not read its answers")
 // writeAll writes p in pieces, so that progress can be told from none.
 func (c *conn) writeAll(p []byte) error {
 	const piece = 64 << 10
-	step := min(time.Second, c.srv.o.SlowClientTimeout)
+	step := min(time.Second, c.srv.slowClientTimeout())
 	progress := time.Now()
 	for len(p) > 0 {
 		_ = c.nc.SetWriteDeadline(time.Now().Add(step))
@@ -300,7 +300,7 @@ func (c *conn) writeAll(p []byte) error {
 			return err
 		}
 		stalled := time.Since(progress)
-		if stalled >= c.srv.o.SlowClientTimeout || (stalled >= pressedTimeout && c.srv.budget.pressed()) {
+		if stalled >= c.srv.slowClientTimeout() || (stalled >= pressedTimeout && c.srv.budget.pressed()) {
 			c.srv.slowClient(c, stalled)
 			return errSlowClient
 		}

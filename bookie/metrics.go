@@ -74,7 +74,7 @@ func (s *server) writeMetrics(w io.Writer) {
 		value      int64
 	}{
 		{"gauge", "bindery_in_flight_bytes", s.budget.used.Load()},
-		{"gauge", "bindery_in_flight_limit_bytes", s.budget.limit[laneReserved]},
+		{"gauge", "bindery_in_flight_limit_bytes", s.budget.limit[laneReserved].Load()},
 		{"gauge", "bindery_in_flight_waiting", int64(s.budget.nWaiting.Load())},
 		{"gauge", "bindery_connections", m.connections.Load()},
 		{"gauge", "bindery_long_polls", s.polls.Load()},

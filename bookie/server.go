@@ -25,6 +25,7 @@ type server struct {
 	verify   *verifier
 	fences   *pendingFences
 	m        *metrics
+	patience atomic.Int64 // see slowClientTimeout
 	// lossEpoch is the bookie's epoch of its last loss; see ledger.Replica.CheckAdd.
 	lossEpoch uint64
 
@@ -66,11 +67,15 @@ func newServer(o *Options, st *storage.Storage, journals []*journal.Journal, sta
 		o: o, log: o.Logger, st: st, journals: journals, state: state, m: m, lossEpoch: lossEpoch,
 		budget: newBudget(o.InFlightBytes), fences: newPendingFences(), conns: map[*conn]struct{}{}, stopped: make(chan struct{}),
 	}
+	s.patience.Store(int64(o.SlowClientTimeout))
 	s.batches.New = func() any { return new(batch) }
 	s.reads = newReadPool(s, o.ReadWorkers)
 	s.verify = newVerifier(s, check)
 	return s
 }
+
+// slowClientTimeout is Options.SlowClientTimeout, or what it was changed to.
+func (s *server) slowClientTimeout() time.Duration { return time.Duration(s.patience.Load()) }
 
 // journalOf returns the journal of a ledger and its index.
 func (s *server) journalOf(ledgerID int64) (*journal.Journal, int) {

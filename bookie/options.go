@@ -1,9 +1,11 @@
 package bookie
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"runtime"
 	"time"
 
@@ -26,10 +28,14 @@ const (
 	DurabilityOff     Durability = "off"     // write cache only; fences, keys and explicit LACs are still journaled
 )
 
+// ListenFunc makes a listener for an address.
+type ListenFunc func(ctx context.Context, addr string) (net.Listener, error)
+
 // Options configure a Bookie. The zero value of a field means the default unless its comment says that it is required.
 type Options struct {
 	ID         ledger.BookieID // default: Advertised
 	Listen     string          // address of the bookie protocol, required; port 0 picks a free one
+	Listener   ListenFunc      // makes the listener of Listen; default: TCP
 	Advertised string          // host:port under which clients reach the bookie; default: the listener's address
 
 	JournalDirs    []string // required
@@ -84,6 +90,9 @@ func (o *Options) EnsureDefaults() {
 	if o.FS == nil {
 		o.FS = vfs.OS()
 	}
+	if o.Listener == nil {
+		o.Listener = listenTCP
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -101,6 +110,11 @@ func (o *Options) EnsureDefaults() {
 		o.GC.Logger = o.Logger
 	}
 	o.GC.EnsureDefaults()
+}
+
+func listenTCP(ctx context.Context, addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+	return lc.Listen(ctx, "tcp", addr)
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -56,8 +56,7 @@ func (b *Bookie) Start(ctx context.Context) (err error) {
 // bind takes the port first: a port in use is found before anything is touched. Until the bookie serves, connections are
 // accepted and closed at once.
 func (b *Bookie) bind(ctx context.Context) error {
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", b.o.Listen)
+	ln, err := b.o.Listener(ctx, b.o.Listen)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return exitErrorf(ExitIO, "bookie.listen = %q: another process has this port; stop it or choose another: %w", b.o.Listen, err)

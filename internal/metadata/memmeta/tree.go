@@ -27,6 +27,7 @@ type Tree struct {
 	sessionN int64
 	watchers map[*watcher]struct{}
 	late     []metadata.Txn // writes whose outcome was reported unknown and that have not landed yet
+	onWrite  func(key string, value []byte, v metadata.Version)
 }
 
 // NewTree returns an empty tree of its own.
@@ -52,6 +53,15 @@ func Named(name string) *Tree {
 		registry[name] = t
 	}
 	return t
+}
+
+// OnWrite installs a function that sees every write in the order in which they take effect, before anybody can read it:
+// for checkers that must not miss a version. value is nil for a delete and belongs to the tree. It runs under the tree's
+// lock and must not call the tree or any of its stores.
+func (t *Tree) OnWrite(fn func(key string, value []byte, v metadata.Version)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.onWrite = fn
 }
 
 func (t *Tree) getLocked(key string) *node { return t.nodes.get(key) }
@@ -115,12 +125,18 @@ func (t *Tree) putLocked(key string, value []byte, session string) *node {
 		n.writes = old.writes + 1
 	}
 	t.nodes.set(n)
+	if t.onWrite != nil {
+		t.onWrite(key, n.value, n.version)
+	}
 	t.notifyLocked(key)
 	return n
 }
 
 func (t *Tree) deleteLocked(key string) {
 	if t.nodes.remove(key) {
+		if t.onWrite != nil {
+			t.onWrite(key, nil, t.revision)
+		}
 		t.notifyLocked(key)
 	}
 }

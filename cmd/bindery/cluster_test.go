@@ -109,7 +109,7 @@ func TestClusterCommands(t *testing.T) {
 	require.Contains(t, succeeds(t, "cluster", "format", id, "--yes", "--metadata", uri), "formatted")
 	require.NotEqual(t, id, strings.TrimSpace(succeeds(t, "cluster", "id", "--metadata", uri)))
 
-	fails(t, exitUsage, "ZooKeeper", "cluster", "id", "--metadata", "zk://h:2181/ledgers")
+	fails(t, exitUsage, "ledger manager", "cluster", "id", "--metadata", "zk+ms://h:2181/ledgers")
 	fails(t, exitUsage, "accepts 1 arg", "cluster", "format", "--metadata", uri)
 }
 

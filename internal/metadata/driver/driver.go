@@ -2,6 +2,9 @@
 //
 //	etcd://host:port;host:port/root        etcd, default root /ledgers
 //	metadata-store:etcd:http://h:p,h:p     the same, as Pulsar writes it
+//	zk://host:port;host:port/root          ZooKeeper, with the ledger layout that is stored there
+//	zk+hierarchical://..., zk+longhierarchical://...   the same; the layout must be this one, or becomes it
+//	metadata-store:zk:h:p,h:p/chroot       ZooKeeper with the root /chroot/ledgers, as Pulsar writes it
 //	mem://name/root                        a store in this process's memory, shared by all who open that name
 //
 // The package holds no state and starts no goroutine of its own.
@@ -19,6 +22,7 @@ import (
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/metadata/etcdmeta"
 	"github.com/binderylog/bindery/internal/metadata/memmeta"
+	"github.com/binderylog/bindery/internal/metadata/zkmeta"
 )
 
 // Options apply to every driver that knows them.
@@ -36,10 +40,11 @@ var ErrURI = errors.New("metadata URI")
 
 // Target is a parsed service URI.
 type Target struct {
-	Driver    string   // "etcd" or "mem"
-	Endpoints []string // of etcd
-	Name      string   // of a memory store
-	Root      string   // ledgers root
+	Driver    string          // "etcd", "zk" or "mem"
+	Endpoints []string        // of etcd or ZooKeeper
+	Name      string          // of a memory store
+	Root      string          // ledgers root
+	Layout    metadata.Layout // that the URI asks for; the zero value: any
 }
 
 // Parse reads a service URI.
@@ -74,14 +79,53 @@ func parse(uri string) (Target, error) {
 		root, err := metadata.CleanRoot(root)
 		return Target{Driver: "mem", Name: n, Root: root}, err
 	case "zk":
-		return Target{}, errNoZooKeeper
+		return parseZooKeeper(manager, rest)
 	}
-	return Target{}, fmt.Errorf("driver %q is not known; etcd:// and metadata-store:etcd: are", name)
+	return Target{}, fmt.Errorf("driver %q is not known; etcd://, zk:// and metadata-store: are", name)
 }
 
-// errNoZooKeeper tells users of a driver that is planned what works today.
-var errNoZooKeeper = errors.New("the ZooKeeper driver is not in this version; use etcd://HOST:2379" + metadata.DefaultRoot +
-	" or metadata-store:etcd:http://HOST:2379, or `bindery standalone`, which brings its own etcd")
+// zkLayouts are the ledger managers that a zk URI may name.
+var zkLayouts = map[string]metadata.Layout{
+	"":                 {},
+	"null":             {},
+	"hierarchical":     metadata.DefaultLayout,
+	"longhierarchical": metadata.LongLayout,
+}
+
+func parseZooKeeper(manager, rest string) (Target, error) {
+	layout, ok := zkLayouts[manager]
+	if !ok {
+		return Target{}, fmt.Errorf("ledger manager %q is not supported; hierarchical and longhierarchical are", manager)
+	}
+	authority, path := splitPath(rest)
+	if strings.ContainsAny(rest, "?#") {
+		return Target{}, errors.New("parameters after '?' or '#' are not known")
+	}
+	if strings.Trim(path, "/") == "" {
+		return Target{}, errors.New("has no ledgers root; write for example zk://127.0.0.1:2181" + metadata.DefaultRoot)
+	}
+	root, err := metadata.CleanRoot(path)
+	if err != nil {
+		return Target{}, err
+	}
+	servers, err := zkServers(authority)
+	return Target{Driver: "zk", Endpoints: servers, Root: root, Layout: layout}, err
+}
+
+// zkServers splits a list of ZooKeeper servers at ';' or ','. The port may be left out.
+func zkServers(list string) ([]string, error) {
+	var withPort []string
+	for _, e := range strings.FieldsFunc(list, func(r rune) bool { return r == ';' || r == ',' }) {
+		if _, _, ok := cutLast(strings.TrimSuffix(e, "]"), ":"); !ok || strings.HasSuffix(e, "]") {
+			e += ":2181"
+		}
+		if strings.Contains(e, "://") {
+			return nil, fmt.Errorf("server %q: must be host:port", e)
+		}
+		withPort = append(withPort, e)
+	}
+	return endpoints(strings.Join(withPort, ";"))
+}
 
 func parseEtcd(rest string) (Target, error) {
 	authority, path := splitPath(rest)
@@ -96,21 +140,33 @@ func parseEtcd(rest string) (Target, error) {
 	return Target{Driver: "etcd", Endpoints: eps, Root: root}, err
 }
 
-// parsePulsar reads what follows "metadata-store:". The root is always the default one, as in Pulsar.
+// parsePulsar reads what follows "metadata-store:". The root is always the default one, as in Pulsar; a path behind
+// ZooKeeper's servers is a chroot, which comes before it. A bare list of servers means ZooKeeper.
 func parsePulsar(rest string) (Target, error) {
 	if list, ok := cutPrefixFold(rest, "etcd:"); ok {
 		eps, err := endpoints(list)
 		return Target{Driver: "etcd", Endpoints: eps, Root: metadata.DefaultRoot}, err
 	}
-	scheme, _, _ := strings.Cut(rest, ":")
-	switch s := strings.ToLower(scheme); s {
-	case "rocksdb", "memory", "oxia":
-		return Target{}, fmt.Errorf("the %s store of Pulsar is not supported; metadata-store:etcd: is", s)
+	list, isZK := cutPrefixFold(rest, "zk:")
+	if scheme, _, _ := strings.Cut(rest, ":"); !isZK {
+		switch s := strings.ToLower(scheme); s {
+		case "rocksdb", "memory", "oxia":
+			return Target{}, fmt.Errorf("the %s store of Pulsar is not supported; metadata-store:etcd: and metadata-store:zk: are", s)
+		}
 	}
-	return Target{}, errNoZooKeeper // zk:, or a bare list of hosts
+	authority, chroot := splitPath(strings.TrimPrefix(list, "//"))
+	if strings.ContainsAny(list, "?#") {
+		return Target{}, errors.New("parameters after '?' or '#' are not known")
+	}
+	root, err := metadata.CleanRoot(strings.TrimSuffix(chroot, "/") + metadata.DefaultRoot)
+	if err != nil {
+		return Target{}, err
+	}
+	servers, err := zkServers(authority)
+	return Target{Driver: "zk", Endpoints: servers, Root: root}, err
 }
 
-// endpoints splits a list of etcd members at ';' or ','.
+// endpoints splits a list of servers at ';' or ','.
 func endpoints(list string) ([]string, error) {
 	var out []string
 	for _, e := range strings.FieldsFunc(list, func(r rune) bool { return r == ';' || r == ',' }) {
@@ -164,15 +220,23 @@ func Open(ctx context.Context, uri string, o Options) (metadata.Store, string, e
 	if err != nil {
 		return nil, "", err
 	}
-	if t.Driver == "mem" {
-		return memmeta.Open(t.Name), t.Root, nil
+	var store metadata.Store
+	switch t.Driver {
+	case "mem":
+		store = memmeta.Open(t.Name)
+	case "zk":
+		store, err = zkmeta.Open(ctx, zkmeta.Options{
+			Servers: t.Endpoints, Timeout: o.Timeout, SessionTTL: o.SessionTTL, Layout: t.Layout,
+			TLS: o.TLS, Username: o.Username, Password: o.Password, Logger: o.Logger,
+		})
+	default:
+		store, err = etcdmeta.Open(ctx, etcdmeta.Options{
+			Endpoints: t.Endpoints, Timeout: o.Timeout, SessionTTL: o.SessionTTL,
+			TLS: o.TLS, Username: o.Username, Password: o.Password, Logger: o.Logger,
+		})
 	}
-	s, err := etcdmeta.Open(ctx, etcdmeta.Options{
-		Endpoints: t.Endpoints, Timeout: o.Timeout, SessionTTL: o.SessionTTL,
-		TLS: o.TLS, Username: o.Username, Password: o.Password, Logger: o.Logger,
-	})
 	if err != nil {
 		return nil, "", err
 	}
-	return s, t.Root, nil
+	return store, t.Root, nil
 }

@@ -22,6 +22,13 @@ func TestParse(t *testing.T) {
 		"metadata-store:etcd:http://h1:2379,https://h2:2379": {Driver: "etcd", Endpoints: []string{"http://h1:2379", "https://h2:2379"}, Root: "/ledgers"},
 		"metadata-store:etcd:http://h1:2379/;http://h2:2379": {Driver: "etcd", Endpoints: []string{"http://h1:2379", "http://h2:2379"}, Root: "/ledgers"},
 		"metadata-store:etcd:h1:2379":                        {Driver: "etcd", Endpoints: []string{"h1:2379"}, Root: "/ledgers"},
+		"zk://h:2181/ledgers":                                {Driver: "zk", Endpoints: []string{"h:2181"}, Root: "/ledgers"},
+		"zk+null://h/c1/ledgers":                             {Driver: "zk", Endpoints: []string{"h:2181"}, Root: "/c1/ledgers"},
+		"zk+hierarchical://h1:1;h2:2,[::1]/l":                {Driver: "zk", Endpoints: []string{"h1:1", "h2:2", "[::1]:2181"}, Root: "/l", Layout: metadata.DefaultLayout},
+		"ZK+LongHierarchical://h:1/l":                        {Driver: "zk", Endpoints: []string{"h:1"}, Root: "/l", Layout: metadata.LongLayout},
+		"metadata-store:zk:h1:1,h2:2/c1":                     {Driver: "zk", Endpoints: []string{"h1:1", "h2:2"}, Root: "/c1/ledgers"},
+		"metadata-store:zk:h1:1;h2:2":                        {Driver: "zk", Endpoints: []string{"h1:1", "h2:2"}, Root: "/ledgers"},
+		"metadata-store:h1:1,h2:2":                           {Driver: "zk", Endpoints: []string{"h1:1", "h2:2"}, Root: "/ledgers"},
 		"mem://x":                                            {Driver: "mem", Name: "x", Root: "/ledgers"},
 		" mem://x/y ":                                        {Driver: "mem", Name: "x", Root: "/y"},
 	} {
@@ -30,25 +37,29 @@ func TestParse(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 	for uri, says := range map[string]string{
-		"":                                    "no scheme",
-		"127.0.0.1:2379":                      "no scheme",
-		"etcd://":                             "no endpoint",
-		"etcd://h":                            "host:port",
-		"etcd://h:x/ledgers":                  "host:port",
-		"etcd://h:2379/a//b":                  "ledgers root",
-		"etcd://h:2379/ledgers?x=1":           "not known",
-		"etcd+flat://h:2379":                  "ledger manager",
-		"etcd://u@h:2379":                     "host:port",
-		"mem://":                              "no name",
-		"zk://h:2181/ledgers":                 "bindery standalone",
-		"zk+hierarchical://h1:2181;h2:2181/l": "ZooKeeper driver is not in this version",
-		"metadata-store:zk:h:2181/chroot":     "metadata-store:etcd:",
-		"metadata-store:h:2181":               "ZooKeeper driver is not in this version",
-		"metadata-store:oxia://h:6648/ns":     "oxia",
-		"metadata-store:rocksdb:///x":         "rocksdb",
-		"metadata-store:etcd:":                "no endpoint",
-		"metadata-store:etcd:ftp://h:1":       "http and https",
-		"postgres://x":                        "not known",
+		"":                                "no scheme",
+		"127.0.0.1:2379":                  "no scheme",
+		"etcd://":                         "no endpoint",
+		"etcd://h":                        "host:port",
+		"etcd://h:x/ledgers":              "host:port",
+		"etcd://h:2379/a//b":              "ledgers root",
+		"etcd://h:2379/ledgers?x=1":       "not known",
+		"etcd+flat://h:2379":              "ledger manager",
+		"etcd://u@h:2379":                 "host:port",
+		"mem://":                          "no name",
+		"zk://h:2181":                     "no ledgers root",
+		"zk://h:2181/":                    "no ledgers root",
+		"zk:///ledgers":                   "no endpoint",
+		"zk+flat://h:2181/ledgers":        "ledger manager",
+		"zk+ms://h:2181/ledgers":          "ledger manager",
+		"zk://h:x/ledgers":                "host:port",
+		"zk://http://h:1/ledgers":         "ledgers root",
+		"metadata-store:zk:h:2181/a//b":   "ledgers root",
+		"metadata-store:oxia://h:6648/ns": "oxia",
+		"metadata-store:rocksdb:///x":     "rocksdb",
+		"metadata-store:etcd:":            "no endpoint",
+		"metadata-store:etcd:ftp://h:1":   "http and https",
+		"postgres://x":                    "not known",
 	} {
 		_, err := Parse(uri)
 		require.ErrorIs(t, err, ErrURI, uri)
@@ -93,10 +104,12 @@ func TestOpen(t *testing.T) {
 		require.NoError(t, a.Close())
 		require.NoError(t, b.Close())
 	}
-	_, _, err = Open(ctx, "zk://h:2181/ledgers", Options{})
+	_, _, err = Open(ctx, "zk://h:2181", Options{})
 	require.ErrorIs(t, err, ErrURI)
-	begun := time.Now()
-	_, _, err = Open(ctx, "etcd://127.0.0.1:1", Options{Timeout: 300 * time.Millisecond})
-	require.ErrorIs(t, err, metadata.ErrUnavailable)
-	require.Less(t, time.Since(begun), 10*time.Second)
+	for _, uri := range []string{"etcd://127.0.0.1:1", "zk://127.0.0.1:1/ledgers"} {
+		begun := time.Now()
+		_, _, err = Open(ctx, uri, Options{Timeout: 300 * time.Millisecond})
+		require.ErrorIs(t, err, metadata.ErrUnavailable)
+		require.Less(t, time.Since(begun), 10*time.Second)
+	}
 }

@@ -51,16 +51,26 @@ func Dial(ctx context.Context, metadataURI string, o *Options) (*Client, error) 
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	store, root, err := driver.Open(ctx, metadataURI, driver.Options{Logger: o.Logger})
+	ctx, cancel := context.WithTimeout(ctx, o.DialTimeout)
+	defer cancel()
+	store, root, err := driver.Open(ctx, metadataURI, driver.Options{Timeout: o.MetadataTimeout, Logger: o.Logger})
 	if err != nil {
-		return nil, fmt.Errorf("open metadata store: %w", err)
+		return nil, dialError(err)
 	}
 	views, err := metadata.LoadViews(ctx, store, root)
 	if err != nil {
 		_ = store.Close()
-		return nil, fmt.Errorf("open cluster at %s: %w", metadataURI, err)
+		return nil, fmt.Errorf("open cluster at %s: %w", metadataURI, dialError(err))
 	}
 	return newClient(store, views, o, netDial), nil
+}
+
+// dialError marks a store that can not be reached, in its own words: they say where it should be.
+func dialError(err error) error {
+	if errors.Is(err, metadata.ErrUnavailable) {
+		return &kindError{text: err.Error(), kind: ErrMetadata, err: err}
+	}
+	return err
 }
 
 // newClient takes over the store.
@@ -241,7 +251,7 @@ func (c *Client) chooseEnsemble(ctx context.Context, n int) ([]BookieID, error) 
 	}
 	c.view.set(list)
 	if ensemble, err = placement.Choose(c.candidates(), n, random); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotEnoughBookies, err)
+		return nil, err
 	}
 	return ensemble, nil
 }
@@ -252,10 +262,10 @@ func (c *Client) Delete(ctx context.Context, id LedgerID) error {
 		return err
 	}
 	if _, _, err := c.views.Ledgers.Read(ctx, id); err != nil && !isDamage(err) {
-		return fmt.Errorf("delete ledger %d: %w", id, metaError(err))
+		return about("delete", id, metaError(err))
 	}
 	if err := c.views.Ledgers.Delete(ctx, id, metadata.Any); err != nil {
-		return fmt.Errorf("delete ledger %d: %w", id, metaError(err))
+		return about("delete", id, metaError(err))
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (c *conn) run(ctx context.Context) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("ledgerclient", "receiver", "bookie", string(c.peer.id))))
 	nc, err := c.connect(ctx)
 	if err != nil {
-		c.fail(fmt.Errorf("connect: %w", err))
+		c.fail(err)
 		return
 	}
 	c.mu.Lock()
@@ -73,9 +73,12 @@ func (c *conn) connect(ctx context.Context) (net.Conn, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
 	err = c.greet(nc)
-	if !stop() || err != nil {
+	if ended := !stop(); ended || err != nil {
 		_ = nc.Close()
-		return nil, fmt.Errorf("greet %s: %w", addr, errors.Join(err, context.Cause(ctx)))
+		if ended {
+			err = fmt.Errorf("%w: %w", ErrTimeout, context.Cause(ctx))
+		}
+		return nil, fmt.Errorf("greet %s: %w", addr, err)
 	}
 	return nc, nil
 }

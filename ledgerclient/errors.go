@@ -3,12 +3,14 @@ package ledgerclient
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/wire"
+	"github.com/binderylog/bindery/ledgerclient/placement"
 )
 
 // Errors for use with errors.Is. What the text says after the dash is what to do next.
@@ -22,7 +24,7 @@ var (
 	// ErrNoSuchEntry is returned for an entry beyond the end, or when every bookie of its write set denies having it.
 	ErrNoSuchEntry = errors.New("no such entry")
 	// ErrNotEnoughBookies is returned when an ensemble, or an ack quorum, can not be had from the bookies that are up.
-	ErrNotEnoughBookies = errors.New("not enough bookies")
+	ErrNotEnoughBookies = placement.ErrNotEnoughBookies
 	// ErrUnauthorized is returned for a wrong password.
 	ErrUnauthorized = errors.New("unauthorized: wrong password")
 	// ErrReadOnly is matched by the answer of a bookie that takes no adds.
@@ -70,8 +72,9 @@ func (e *BookieError) Unwrap() error { return e.Err }
 type QuorumError struct {
 	Ledger LedgerID
 	Entry  EntryID // -1 if the request was not about one entry
-	Need   int     // good answers that were needed
+	Need   int     // good answers that were needed; 0 if it was not a matter of numbers
 	Got    int     // good answers that came
+	Reason string  // what could not be had, in words; "" = Got of Need bookies
 	Causes []error // *BookieError each, and the sentinel that sums them up
 }
 
@@ -82,14 +85,20 @@ func (e *QuorumError) Error() string {
 	if e.Entry >= 0 {
 		fmt.Fprintf(&b, " entry %d", e.Entry)
 	}
-	fmt.Fprintf(&b, ": %d of %d bookies needed", e.Got, e.Need)
-	for i, c := range e.Causes {
-		if i == 0 {
-			b.WriteString(": ")
-		} else {
-			b.WriteString("; ")
+	b.WriteString(": ")
+	if e.Reason != "" {
+		b.WriteString(e.Reason)
+	} else {
+		fmt.Fprintf(&b, "%d of %d bookies needed", e.Got, e.Need)
+	}
+	sep := ": "
+	for _, c := range e.Causes {
+		if c == ErrNotEnoughBookies || c == ErrNoSuchEntry { //nolint:errorlint // the bare sentinel, which the text before says already
+			continue
 		}
+		b.WriteString(sep)
 		b.WriteString(c.Error())
+		sep = "; "
 	}
 	return b.String()
 }
@@ -145,19 +154,52 @@ func causeError(c ledger.Cause) error {
 	return ErrClosed
 }
 
+// about says what was being done to which ledger, unless the error names the ledger itself.
+func about(verb string, id LedgerID, err error) error {
+	var q *QuorumError
+	if errors.As(err, &q) && q.Ledger == id {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	return fmt.Errorf("%s ledger %d: %w", verb, id, err)
+}
+
+// kindError adds a sentinel to an error, whose text it changes no more than is needed.
+type kindError struct {
+	text      string
+	kind, err error
+}
+
+func (e *kindError) Error() string   { return e.text }
+func (e *kindError) Unwrap() []error { return []error{e.kind, e.err} }
+
+// kinded returns err, matching kind too. The text names the kind first, once.
+func kinded(kind, err error) error {
+	text := err.Error()
+	if !strings.Contains(text, kind.Error()) {
+		text = kind.Error() + ": " + text
+	}
+	return &kindError{text: text, kind: kind, err: err}
+}
+
+// storeVerb is how the typed records of the metadata store begin their errors. This package says on its own what it was
+// doing, and to which ledger.
+var storeVerb = regexp.MustCompile(`^((create|read|write|delete) ledger -?\d+|list ledgers): `)
+
 // metaError adds the sentinel that fits an error of the metadata store.
 func metaError(err error) error {
+	text := storeVerb.ReplaceAllString(err.Error(), "")
+	with := func(kind error, text string) error { return &kindError{text: text, kind: kind, err: err} }
 	switch {
 	case errors.Is(err, metadata.ErrNoLedger):
-		return fmt.Errorf("%w: %w", ErrNoSuchLedger, err)
+		return with(ErrNoSuchLedger, ErrNoSuchLedger.Error())
 	case errors.Is(err, metadata.ErrVersion):
-		return fmt.Errorf("%w: %w", ErrVersionConflict, err)
+		return with(ErrVersionConflict, ErrVersionConflict.Error()+": "+text)
 	case errors.Is(err, metadata.ErrUnavailable), errors.Is(err, metadata.ErrUnknownOutcome):
-		return fmt.Errorf("%w: %w", ErrMetadata, err)
+		return with(ErrMetadata, ErrMetadata.Error()+": "+text)
 	case errors.Is(err, metadata.ErrClosed):
-		return fmt.Errorf("%w: %w", ErrClosed, err)
+		return with(ErrClosed, text)
 	}
-	return err
+	return with(err, text)
 }
 
 // isDamage reports whether a record can not be decoded.

@@ -56,6 +56,7 @@ type Options struct {
 	HedgeDelay      time.Duration // a read that takes longer is also sent to the next bookie; default 500 ms
 	LongPollTimeout time.Duration // how long a tailing reader lets a bookie hold back its answer; default 10 s
 	MetadataTimeout time.Duration // how long an operation keeps trying an unavailable metadata store; default 30 s
+	DialTimeout     time.Duration // how long Dial waits for the metadata store; default 10 s
 
 	// Quarantine is how long a bookie that failed is not chosen for ensembles, unless there is no other. Default 30 s.
 	Quarantine time.Duration
@@ -91,6 +92,7 @@ func (o *Options) EnsureDefaults() *Options {
 	def(&c.HedgeDelay, 500*time.Millisecond)
 	def(&c.LongPollTimeout, 10*time.Second)
 	def(&c.MetadataTimeout, 30*time.Second)
+	def(&c.DialTimeout, 10*time.Second)
 	def(&c.Quarantine, 30*time.Second)
 	def(&c.ExplicitLACInterval, 500*time.Millisecond)
 	if c.ReadWindowBytes == 0 {
@@ -116,7 +118,7 @@ func (o *Options) Validate() error {
 		name string
 		v    time.Duration
 	}{{"ConnectTimeout", o.ConnectTimeout}, {"AddTimeout", o.AddTimeout}, {"ReadTimeout", o.ReadTimeout}, {"HedgeDelay", o.HedgeDelay},
-		{"LongPollTimeout", o.LongPollTimeout}, {"MetadataTimeout", o.MetadataTimeout}, {"Quarantine", o.Quarantine}} {
+		{"LongPollTimeout", o.LongPollTimeout}, {"MetadataTimeout", o.MetadataTimeout}, {"DialTimeout", o.DialTimeout}, {"Quarantine", o.Quarantine}} {
 		if d.v < 0 {
 			return fmt.Errorf("ledgerclient: %s is %v; it must not be negative", d.name, d.v)
 		}

@@ -142,7 +142,7 @@ func (p *peer) address(ctx context.Context) (string, error) {
 		var err error
 		b, err = p.client.views.Bookies.Resolve(ctx, p.id)
 		if err != nil && !errors.Is(err, metadata.ErrNotFound) {
-			return "", fmt.Errorf("find bookie %s: %w", p.id, err)
+			return "", fmt.Errorf("find its address: %w", err)
 		}
 		if err != nil {
 			b = metadata.Bookie{ID: p.id}
@@ -150,7 +150,7 @@ func (p *peer) address(ctx context.Context) (string, error) {
 	}
 	addr, err := b.Address()
 	if err != nil {
-		return "", fmt.Errorf("find bookie %s: %w", p.id, err)
+		return "", fmt.Errorf("find its address: %w", err)
 	}
 	return addr, nil
 }

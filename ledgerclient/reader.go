@@ -3,7 +3,6 @@ package ledgerclient
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -37,11 +36,11 @@ func (c *Client) Open(ctx context.Context, id LedgerID, o OpenOptions) (*Reader,
 	}
 	m, v, d, password, err := c.openRecord(ctx, id, o)
 	if err != nil {
-		return nil, fmt.Errorf("open ledger %d: %w", id, err)
+		return nil, about("open", id, err)
 	}
 	if o.Recover && m.State != StateClosed {
 		if m, v, err = c.recover(ctx, id, m, v, d, password); err != nil {
-			return nil, fmt.Errorf("recover ledger %d: %w", id, err)
+			return nil, about("recover", id, err)
 		}
 	}
 	r := &Reader{client: c, id: id, digest: d, core: ledger.NewReader(m, int64(v))}
@@ -50,7 +49,7 @@ func (c *Client) Open(ctx context.Context, id LedgerID, o OpenOptions) (*Reader,
 	if m.State != StateClosed {
 		if err := r.readLAC(ctx); err != nil {
 			r.cancel(ErrClosed)
-			return nil, fmt.Errorf("open ledger %d: %w", id, err)
+			return nil, about("open", id, err)
 		}
 	}
 	return r, nil
@@ -200,7 +199,7 @@ func (r *Reader) lacOf(x *call) (EntryID, ledger.Answer, error) {
 }
 
 func (r *Reader) badDigest(x *call, err error) error {
-	return &BookieError{Bookie: x.conn.peer.id, Op: x.op.String(), Err: errors.Join(ErrDigestMismatch, err)}
+	return &BookieError{Bookie: x.conn.peer.id, Op: x.op.String(), Err: kinded(ErrDigestMismatch, err)}
 }
 
 // watch follows the record until ctx ends.

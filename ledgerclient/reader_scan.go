@@ -343,7 +343,8 @@ func (s *scan) failure(c *chunk) error {
 	q := s.r.record().Quorum()
 	err := &QuorumError{Ledger: s.r.id, Entry: c.first, Need: 1, Causes: c.causes}
 	if c.outcome == ledger.ReadAbsent {
-		err.Causes = append([]error{fmt.Errorf("all %d bookies: %w", q.Write, ErrNoSuchEntry)}, c.causes...)
+		err.Reason = fmt.Sprintf("%v on any of its %d bookies", ErrNoSuchEntry, q.Write)
+		err.Causes = append([]error{ErrNoSuchEntry}, c.causes...)
 	} else {
 		err.Causes = append([]error{ErrNotEnoughBookies}, c.causes...)
 	}

@@ -3,7 +3,6 @@ package ledgerclient
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -96,14 +95,24 @@ func (r *recoverer) run() (*ledger.Metadata, metadata.Version, error) {
 	sentinel := causeError(r.result.Cause)
 	switch r.result.Cause {
 	case ledger.CauseNotCovered, ledger.CauseUnreadable, ledger.CauseNotEnoughBookies:
-		return nil, 0, &QuorumError{Ledger: r.id, Entry: InvalidEntry, Causes: append([]error{fmt.Errorf("%w (%v)", sentinel, r.result.Cause)}, r.causes...)}
+		return nil, 0, &QuorumError{Ledger: r.id, Entry: InvalidEntry, Reason: recoveryReason(r.result.Cause), Causes: append([]error{sentinel}, r.causes...)}
 	case ledger.CauseMetadata:
 		if err := r.metaErr.Load(); err != nil {
-			return nil, 0, fmt.Errorf("%w: %w", sentinel, *err)
+			return nil, 0, metaError(*err)
 		}
-		return nil, 0, sentinel
 	}
-	return nil, 0, fmt.Errorf("%w (%v)", sentinel, r.result.Cause)
+	return nil, 0, sentinel
+}
+
+// recoveryReason says what a recovery could not have.
+func recoveryReason(c ledger.Cause) string {
+	switch c {
+	case ledger.CauseNotCovered:
+		return "too few bookies answered"
+	case ledger.CauseUnreadable:
+		return "an entry can be neither read nor proven absent"
+	}
+	return "not enough bookies to write the last entries back to"
 }
 
 func (r *recoverer) step(ev ledger.Event) {
@@ -177,7 +186,7 @@ func (r *recoverer) answer(x *call) {
 		}
 		e, err := r.digest.Open(x.body, int64(r.id), want)
 		if err != nil {
-			r.note(&BookieError{Bookie: x.conn.peer.id, Op: x.op.String(), Err: errors.Join(ErrDigestMismatch, err)})
+			r.note(&BookieError{Bookie: x.conn.peer.id, Op: x.op.String(), Err: kinded(ErrDigestMismatch, err)})
 			ev.Answer = ledger.AnswerBadDigest
 		} else {
 			ev.Entry, ev.LAC, ev.Length = EntryID(e.Entry), EntryID(e.LAC), e.Length
@@ -201,12 +210,7 @@ func (r *recoverer) keep(e EntryID, payload []byte) {
 }
 
 // note remembers what went wrong, newest last.
-func (r *recoverer) note(err error) {
-	if len(r.causes) == 16 {
-		r.causes = append(r.causes[:0], r.causes[1:]...)
-	}
-	r.causes = append(r.causes, err)
-}
+func (r *recoverer) note(err error) { r.causes = noteError(r.causes, err) }
 
 // pick chooses replacements, and reads the incarnation of each before anything is sent to it.
 func (r *recoverer) pick(indices ledger.IndexSet, ensemble []BookieID) {

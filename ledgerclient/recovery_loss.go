@@ -3,7 +3,6 @@ package ledgerclient
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/binderylog/bindery/internal/ledger"
 )
@@ -33,7 +32,7 @@ func (c *Client) RecoverAcceptingLoss(ctx context.Context, id LedgerID, o OpenOp
 	}
 	m, v, d, password, err := c.openRecord(ctx, id, o)
 	if err != nil {
-		return nil, nil, fmt.Errorf("recover ledger %d: %w", id, err)
+		return nil, nil, about("recover", id, err)
 	}
 	if m.State == StateClosed {
 		return m.Clone(), nil, nil
@@ -43,15 +42,15 @@ func (c *Client) RecoverAcceptingLoss(ctx context.Context, id LedgerID, o OpenOp
 		return sealed.Clone(), nil, nil
 	}
 	if !errors.Is(err, ErrNotEnoughBookies) {
-		return nil, nil, fmt.Errorf("recover ledger %d: %w", id, err)
+		return nil, nil, about("recover", id, err)
 	}
 	c.o.Logger.Warn("ledger can not be recovered; going on at the risk of losing acknowledged entries, as asked", "ledger", int64(id), "error", err)
 	if m, v, err = c.views.Ledgers.Read(ctx, id); err != nil {
-		return nil, nil, fmt.Errorf("recover ledger %d: %w", id, metaError(err))
+		return nil, nil, about("recover", id, metaError(err))
 	}
 	r := c.newRecoverer(ctx, id, m, v, d, password, ledger.RecoveryConfig{AcceptLoss: true, LossNote: note})
 	if sealed, _, err = r.run(); err != nil {
-		return nil, nil, fmt.Errorf("recover ledger %d: %w", id, err)
+		return nil, nil, about("recover", id, err)
 	}
 	loss := r.loss(sealed)
 	if loss != nil {

@@ -3,6 +3,7 @@ package ledgerclient
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/wire"
@@ -21,21 +22,21 @@ func (l *writerLoop) refused(ln *lane, code wire.Code) {
 }
 
 // note remembers the newest error of each bookie.
-func (l *writerLoop) note(err error) {
-	var be *BookieError
+func (l *writerLoop) note(err error) { l.errs = noteError(l.errs, err) }
+
+// errorsKept bounds what an error says of single bookies.
+const errorsKept = 16
+
+// noteError appends err and drops what the same bookie did before.
+func noteError(errs []error, err error) []error {
+	var be, old *BookieError
 	if errors.As(err, &be) {
-		for i, old := range l.errs {
-			var o *BookieError
-			if errors.As(old, &o) && o.Bookie == be.Bookie {
-				l.errs[i] = err
-				return
-			}
-		}
+		errs = slices.DeleteFunc(errs, func(e error) bool { return errors.As(e, &old) && old.Bookie == be.Bookie })
 	}
-	if len(l.errs) >= 16 {
-		l.errs = append(l.errs[:0], l.errs[1:]...)
+	if len(errs) >= errorsKept {
+		errs = slices.Delete(errs, 0, 1)
 	}
-	l.errs = append(l.errs, err)
+	return append(errs, err)
 }
 
 // causeErr says why the core gave up, with what the bookies said.
@@ -59,5 +60,12 @@ func (l *writerLoop) closeError() error {
 	if l.closed.Cause == ledger.CauseNone {
 		return nil
 	}
-	return fmt.Errorf("close ledger %d at entry %d: %w", l.w.id, l.closed.Entry, errors.Join(causeError(l.closed.Cause), l.meta.err))
+	return fmt.Errorf("close ledger %d at entry %d: %w", l.w.id, l.closed.Entry, closeCause(l.closed.Cause, l.meta.err))
+}
+
+func closeCause(c ledger.Cause, err error) error {
+	if c == ledger.CauseMetadata && err != nil {
+		return metaError(err)
+	}
+	return causeError(c)
 }

@@ -47,7 +47,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"ledger", "read", "1", "--from", "5", "--to", "3"}, 2, "no range"},
 		{[]string{"ledger", "ls", "--output", "yaml"}, 2, "neither table nor json"},
 		{[]string{"ledger", "ls"}, 2, "no cluster is named"},
-		{[]string{"ledger", "ls", "--metadata", "ftp://x"}, 1, "ftp://x"},
+		{[]string{"ledger", "ls", "--metadata", "ftp://x"}, 2, "ftp://x"},
 		{[]string{"bench", "cluster", "--size", "1"}, 2, "no unit"},
 		{[]string{"bench", "cluster", "--rate", "-1"}, 2, "outside"},
 		{[]string{"status"}, 2, "no process is named"},

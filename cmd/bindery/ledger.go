@@ -8,10 +8,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/metadata/driver"
 	"github.com/binderylog/bindery/ledgerclient"
 )
 
@@ -47,12 +48,21 @@ func (o *clusterOptions) dial(c *cobra.Command) (*ledgerclient.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := ledgerclient.Dial(c.Context(), uri, &ledgerclient.Options{Logger: o.logger(c)})
-	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", uri, err)
+	client, err := ledgerclient.Dial(c.Context(), uri, &ledgerclient.Options{Logger: o.logger(c), DialTimeout: dialMax, MetadataTimeout: metadataCallMax})
+	switch {
+	case err == nil:
+		return client, nil
+	case errors.Is(err, driver.ErrURI):
+		return nil, exit(exitUsage, err)
+	case errors.Is(err, ledgerclient.ErrMetadata):
+		return nil, fmt.Errorf("%w; is the cluster running?", err)
 	}
-	return client, nil
+	return nil, err
 }
+
+// dialMax bounds the search for a cluster's metadata store: a person waits, and a store that runs answers at once or after
+// the second or two that it takes to elect a leader.
+const dialMax = 4 * time.Second
 
 func (o *clusterOptions) logger(c *cobra.Command) *slog.Logger {
 	level := slog.LevelError
@@ -117,9 +127,6 @@ func describe(id ledgerclient.LedgerID, err error) error {
 	var q *ledgerclient.QuorumError
 	if errors.As(err, &q) {
 		return err
-	}
-	if errors.Is(err, ledgerclient.ErrNoSuchLedger) && errors.Is(err, metadata.ErrNoLedger) { // each layer says so once more
-		return fmt.Errorf("ledger %d: %w", id, ledgerclient.ErrNoSuchLedger)
 	}
 	if strings.Contains(err.Error(), fmt.Sprintf("ledger %d", id)) {
 		return err

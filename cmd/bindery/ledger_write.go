@@ -190,7 +190,7 @@ func (o *ledgerWriteOptions) run(c *cobra.Command, name string) error {
 	return o.cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
 		w, err := client.Create(ctx, ledgerclient.CreateOptions{Quorum: o.quorum, Digest: digest, Password: password})
 		if err != nil {
-			return fmt.Errorf("create a ledger: %w", err)
+			return err
 		}
 		p := startProgress(c.ErrOrStderr(), size, o.noProgress)
 		err = copyEntries(ctx, entries, w, p)

@@ -38,7 +38,7 @@ func (d *Cluster) Run(ctx context.Context) (*Result, error) {
 	for i := range d.Ledgers {
 		w, err := d.Client.Create(ctx, d.Create)
 		if err != nil {
-			return nil, fmt.Errorf("create ledger %d of %d: %w", i+1, d.Ledgers, err)
+			return nil, fmt.Errorf("ledger %d of %d: %w", i+1, d.Ledgers, err)
 		}
 		run.writers = append(run.writers, &clusterWriter{run: run, index: i, w: w, free: make(chan struct{}, d.Outstanding), hist: newHistogram(), errors: map[string]int64{}})
 	}
@@ -52,6 +52,7 @@ type clusterRun struct {
 
 	measureFrom, measureTo time.Time
 	overruns               atomic.Int64
+	failed                 bool // an add failed: what the cluster is still able to do is not to be waited for
 }
 
 // clusterWriter drives one ledger. Done functions of a ledger run one at a time, so what they count needs no lock; it is
@@ -63,6 +64,7 @@ type clusterWriter struct {
 	free  chan struct{} // the window: an element per add in flight
 	wg    sync.WaitGroup
 	bad   atomic.Bool // an add failed: the ledger is at its end
+	first error       // of those adds, once bad
 
 	hist             *hdr.Histogram
 	answered, warmup int64
@@ -101,6 +103,7 @@ func (r *clusterRun) drive(ctx context.Context) (*Result, error) {
 	m.stop(res)
 	senders.Wait()
 	h := newHistogram()
+	var first error
 	for _, w := range r.writers {
 		w.wg.Wait() // every add is answered or has failed: the client bounds each by its time-outs
 		h.Merge(w.hist)
@@ -109,14 +112,18 @@ func (r *clusterRun) drive(ctx context.Context) (*Result, error) {
 		for code, n := range w.errors {
 			res.Errors[code] += n
 		}
+		if first == nil {
+			first = w.first
+		}
 	}
+	r.failed = first != nil
 	res.Overruns = r.overruns.Load()
 	if len(res.Errors) == 0 {
 		res.Errors = nil
 	}
 	res.finish(h, elapsed, r.d.KeepHistogram)
-	if res.Failed() > 0 {
-		return res, fmt.Errorf("%d adds failed", res.Failed())
+	if first != nil {
+		return res, fmt.Errorf("the cluster failed %s after the start: %d adds failed, the first with: %w", elapsed.Round(100*time.Millisecond), res.Failed(), first)
 	}
 	return res, context.Cause(ctx)
 }
@@ -184,6 +191,9 @@ func (w *clusterWriter) add(i int64, due time.Time) {
 		now := time.Now()
 		<-w.free
 		if err != nil {
+			if w.first == nil {
+				w.first = err
+			}
 			w.bad.Store(true)
 			w.errors[errorName(err)]++
 			return
@@ -213,9 +223,13 @@ func errorName(err error) string {
 	return err.Error()
 }
 
-// cleanUp closes and deletes the ledgers.
+// cleanUp closes and deletes the ledgers. A cluster that failed gets a moment only: it may be gone, and its ledgers stay.
 func (r *clusterRun) cleanUp(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	limit := time.Minute
+	if r.failed {
+		limit = 2 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for _, w := range r.writers {
 		_ = w.w.Close(ctx) // a ledger that will not close is deleted all the same

@@ -34,7 +34,7 @@ type IdentityOptions struct {
 	BootID         string        // of the running system; "" = ask the kernel
 
 	DiskOf func(dir string) DiskID // names the disk under a directory; default: the system's answer for its own files
-	Logger         *slog.Logger
+	Logger *slog.Logger
 }
 
 func (o *IdentityOptions) ensureDefaults() {

@@ -72,7 +72,7 @@ func TestConfigCommands(t *testing.T) {
 	t.Chdir(dir)
 	write := func(name, text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o600)) }
 	write("good.toml", "[metadata]\nuri = \"etcd://h:1/ledgers\"\n[recovery]\nrate = \"1MiB\"\n")
-	write("bad.toml", "[gc]\nintervall = \"1m\"\nrate = 5\n")
+	write("bad.toml", "[metadata]\nuri = \"etcd://h:1/ledgers\"\n[gc]\nintervall = \"1m\"\nrate = 5\nmajor = { below = 2.0 }\n")
 	code, stdout, stderr := cli("config", "check", "good.toml")
 	require.Equal(t, 0, code, stderr)
 	require.Equal(t, "ok, 1 warnings\n", stdout)
@@ -80,7 +80,7 @@ func TestConfigCommands(t *testing.T) {
 	code, stdout, stderr = cli("config", "check", "bad.toml")
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
-	require.Equal(t, 2, strings.Count(stderr, "\n"), stderr)
+	require.Equal(t, 3, strings.Count(stderr, "\n"), stderr)
 	code, stdout, _ = cli("config", "check", "bad.toml", "--output", "json")
 	require.Equal(t, 1, code)
 	var checked struct {
@@ -339,7 +339,7 @@ func TestAdminToken(t *testing.T) {
 
 func TestDemotedLogger(t *testing.T) {
 	var b bytes.Buffer
-	log, muted := newDemoted(newLogger(&b, "info"))
+	log, muted := newDemoted(newLogger(&b, slog.LevelInfo))
 	log.Warn("usual")
 	require.Empty(t, b.String())
 	log.With("k", "v").Error("trouble")

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,8 +11,8 @@ import (
 
 // gcOptions serve all gc commands.
 type gcOptions struct {
-	status       statusOptions // the server and the output format
-	bookie       int
+	adminCall
+	output       outputFormat
 	major, minor bool
 }
 
@@ -55,12 +51,6 @@ func newGCCommand() *cobra.Command {
 	)
 }
 
-// addFlags adds what every gc command takes.
-func (o *gcOptions) addFlags(c *cobra.Command) {
-	c.Flags().StringVar(&o.status.server, "server", "", "admin server, host:port (default: the standalone's of ./"+defaultDataDir+")")
-	c.Flags().IntVar(&o.bookie, "bookie", 1, "which bookie of the process")
-}
-
 func newGCStatusCommand() *cobra.Command {
 	var o gcOptions
 	c := &cobra.Command{
@@ -74,14 +64,14 @@ func newGCStatusCommand() *cobra.Command {
 			if err := getJSON(c.Context(), url, &r); err != nil {
 				return err
 			}
-			if o.status.output == outputJSON {
+			if o.output == outputJSON {
 				return printJSON(c.OutOrStdout(), r)
 			}
 			return r.print(c.OutOrStdout())
 		},
 	}
-	o.addFlags(c)
-	addOutputFlag(c, &o.status.output)
+	o.addFlags(c, true)
+	addOutputFlag(c, &o.output)
 	return c
 }
 
@@ -132,10 +122,11 @@ func newGCChangeCommand(use, short, long, path string, plain bool) *cobra.Comman
 			if !o.major && !o.minor && !plain {
 				o.major, o.minor = true, true
 			}
-			return o.post(c.Context(), path, map[string]bool{"major": o.major, "minor": o.minor})
+			_, err := o.post(c.Context(), path, map[string]bool{"major": o.major, "minor": o.minor})
+			return err
 		},
 	}
-	o.addFlags(c)
+	o.addFlags(c, true)
 	c.Flags().BoolVar(&o.minor, "minor", false, "minor compaction")
 	c.Flags().BoolVar(&o.major, "major", false, "major compaction")
 	return c
@@ -154,64 +145,11 @@ func newGCAcceptCommand() *cobra.Command {
 			if !yes {
 				return exit(exitRefused, errors.New("ledgers that the restored store does not know will be deleted from this bookie: say --yes if that is meant"))
 			}
-			return o.post(c.Context(), "/api/v2/gc/accept-rollback", nil)
+			_, err := o.post(c.Context(), "/api/v2/gc/accept-rollback", nil)
+			return err
 		},
 	}
-	o.addFlags(c)
+	o.addFlags(c, true)
 	c.Flags().BoolVar(&yes, "yes", false, "it is meant")
 	return c
-}
-
-// url returns the address of a path of the chosen bookie.
-func (o *gcOptions) url(path string) (string, error) {
-	base, err := o.status.base()
-	if err != nil {
-		return "", err
-	}
-	if o.bookie < 1 || o.bookie > bookiesMax {
-		return "", exit(exitUsage, fmt.Errorf("--bookie %d: must be between 1 and %d", o.bookie, bookiesMax))
-	}
-	if o.bookie > 1 {
-		base += fmt.Sprintf("/bookies/%d", o.bookie)
-	}
-	return base + path, nil
-}
-
-// post sends a changing request; the server's own words are the error.
-func (o *gcOptions) post(ctx context.Context, path string, body any) error {
-	url, err := o.url(path)
-	if err != nil {
-		return err
-	}
-	var data []byte
-	if body != nil {
-		if data, err = json.Marshal(body); err != nil {
-			return err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(data))
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("ask the admin server: %w", err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, statusBytesMax))
-	if err != nil {
-		return fmt.Errorf("ask the admin server: %w", err)
-	}
-	if resp.StatusCode/100 == 2 {
-		return nil
-	}
-	var p struct {
-		Detail string `json:"detail"`
-	}
-	if json.Unmarshal(answer, &p) == nil && p.Detail != "" {
-		return errors.New(p.Detail)
-	}
-	return fmt.Errorf("ask the admin server: %s answered %s", url, resp.Status)
 }

@@ -13,13 +13,18 @@ import (
 	"github.com/binderylog/bindery/internal/config"
 )
 
-// newLogger logs text on a terminal, where a person reads, and JSON lines otherwise, where a collector does.
-func newLogger(w io.Writer, level string) *slog.Logger {
+// logLevel is the level that log.level names.
+func logLevel(word string) slog.Level {
 	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		l = slog.LevelInfo // the configuration has checked the word
+	if err := l.UnmarshalText([]byte(word)); err != nil {
+		return slog.LevelInfo // the configuration has checked the word
 	}
-	o := &slog.HandlerOptions{Level: l, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	return l
+}
+
+// newLogger logs text on a terminal, where a person reads, and JSON lines otherwise, where a collector does.
+func newLogger(w io.Writer, level slog.Leveler) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration { // JSON would show nanoseconds without saying so
 			a.Value = slog.StringValue(a.Value.Duration().String())
 		}

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/config"
@@ -248,9 +245,7 @@ func diskName(d bookie.DiskID) string {
 }
 
 func newNodeReadOnlyCommand() *cobra.Command {
-	var s statusOptions
-	var number int
-	var tokenFile string
+	var a adminCall
 	c := &cobra.Command{
 		Use:   "readonly on|off|status",
 		Short: "Make a running bookie read-only, or writable again; it stays so across restarts",
@@ -259,15 +254,11 @@ func newNodeReadOnlyCommand() *cobra.Command {
 			if args[0] != "on" && args[0] != "off" && args[0] != "status" {
 				return exit(exitUsage, fmt.Errorf("%q is none of on, off and status", args[0]))
 			}
-			base, err := s.base()
+			url, err := a.url("/api/v1/bookie/state/readonly")
 			if err != nil {
 				return err
 			}
-			url := base
-			if number != 1 {
-				url = fmt.Sprintf("%s/bookies/%d", base, number)
-			}
-			state, err := readOnlyState(c.Context(), url+"/api/v1/bookie/state/readonly", args[0], tokenFile)
+			state, err := readOnlyState(c.Context(), &a, url, args[0])
 			if err != nil {
 				return err
 			}
@@ -275,43 +266,19 @@ func newNodeReadOnlyCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&s.server, "server", "", "admin server of the bookie, host:port (default: the standalone of ./"+defaultDataDir+")")
-	c.Flags().IntVar(&number, "bookie", 1, "which bookie of a process that runs several")
-	c.Flags().StringVar(&tokenFile, "token-file", "", "file with the admin token")
+	a.addFlags(c, true)
 	return c
 }
 
 // readOnlyState asks the admin server for the read-only state, changing it first for on and off.
-func readOnlyState(ctx context.Context, url, what, tokenFile string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
-	defer cancel()
+func readOnlyState(ctx context.Context, a *adminCall, url, what string) (string, error) {
 	method, body := http.MethodGet, []byte(nil)
 	if what != "status" {
 		method, body = http.MethodPut, fmt.Appendf(nil, `{"readOnly":%t}`, what == "on")
 	}
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-	if err != nil {
-		return "", exit(exitUsage, err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if tokenFile != "" {
-		token, err := readPassword(tokenFile)
-		if err != nil {
-			return "", err
-		}
-		req.Header.Set("Authorization", "Bearer "+string(token))
-	}
-	resp, err := http.DefaultClient.Do(req)
+	data, err := a.do(ctx, method, url, body)
 	if err != nil {
 		return "", err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, statusBytesMax))
-	if err != nil {
-		return "", err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s answered %s: %s", url, resp.Status, strings.TrimSpace(string(data)))
 	}
 	var state struct {
 		ReadOnly bool   `json:"readOnly"`

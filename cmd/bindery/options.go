@@ -14,6 +14,27 @@ import (
 	"github.com/binderylog/bindery/journal"
 )
 
+func diskLimits(l *config.Loaded) storage.DiskLimits {
+	return storage.DiskLimits{FullAt: l.Disk.FullAt, WarnAt: l.Disk.WarnAt, ResumeBelow: l.Disk.ResumeBelow, ReadOnlyWhen: l.Disk.ReadOnlyWhen}
+}
+
+func gcLimits(l *config.Loaded, share config.Effective) gc.Options {
+	return gc.Options{
+		Interval: l.GC.Interval.D(0),
+		Minor:    gc.Compaction{Below: l.GC.MinorBelow, Every: l.GC.MinorEvery.D(0)},
+		Major:    gc.Compaction{Below: l.GC.MajorBelow, Every: l.GC.MajorEvery.D(0)},
+		Rate:     share.GCRate, // 0: adaptive
+	}
+}
+
+// bookieTuning is the part of bookieOptions that can change while the bookie runs.
+func bookieTuning(l *config.Loaded, share config.Effective) bookie.Tuning {
+	return bookie.Tuning{
+		GC: gcLimits(l, share), Disk: diskLimits(l), InFlightBytes: share.InFlight,
+		SlowClientTimeout: l.Limits.SlowClientTimeout.D(0), GroupWait: share.GroupWait,
+	}
+}
+
 // bookieOptions translates a configuration into the options of one bookie. share is that bookie's part of the budget.
 func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views *metadata.Views, log *slog.Logger) bookie.Options {
 	o := bookie.Options{
@@ -37,16 +58,9 @@ func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views
 			WriteCacheBytes: share.WriteCache,
 			ReadCacheBytes:  share.ReadCache,
 			FlushInterval:   l.Storage.FlushInterval.D(0),
-			Disk: storage.DiskLimits{
-				FullAt: l.Disk.FullAt, WarnAt: l.Disk.WarnAt, ResumeBelow: l.Disk.ResumeBelow, ReadOnlyWhen: l.Disk.ReadOnlyWhen,
-			},
+			Disk:            diskLimits(l),
 		},
-		GC: gc.Options{
-			Interval: l.GC.Interval.D(0),
-			Minor:    gc.Compaction{Below: l.GC.MinorBelow, Every: l.GC.MinorEvery.D(0)},
-			Major:    gc.Compaction{Below: l.GC.MajorBelow, Every: l.GC.MajorEvery.D(0)},
-			Rate:     share.GCRate, // 0: adaptive
-		},
+		GC:                gcLimits(l, share),
 		Metadata:          views,
 		MetadataTimeout:   l.Metadata.Timeout.D(0),
 		InFlightBytes:     share.InFlight,

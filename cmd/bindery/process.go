@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -31,6 +33,12 @@ type process struct {
 	log    *slog.Logger
 	etcd   *slog.Logger // of the metadata member and its client
 	muted  *atomic.Bool // silences it
+
+	level         *slog.LevelVar
+	resolve       func(*config.Loaded) config.Effective // what "auto" comes to
+	live          atomic.Pointer[config.Loaded]         // the configuration in force: config, or what a reload made of it
+	reloading     sync.Mutex                            // serialises reload; held while bookies are changed
+	hangupReloads bool                                  // SIGHUP means reload
 
 	up      atomic.Bool // everything serves
 	admin   *admin.Server
@@ -61,11 +69,14 @@ type bookiePlan struct {
 	readOnly    bool
 }
 
-func newProcess(l *config.Loaded, log *slog.Logger) *process {
-	p := &process{config: l, log: log}
-	p.etcd, p.muted = newDemoted(log)
+func newProcess(l *config.Loaded, stderr io.Writer) *process {
+	p := &process{config: l, level: &slog.LevelVar{}}
+	p.live.Store(l)
+	p.level.Set(logLevel(l.Log.Level))
+	p.log = newLogger(stderr, p.level)
+	p.etcd, p.muted = newDemoted(p.log)
 	for _, w := range l.Warnings {
-		log.Warn("configuration", "problem", w.String())
+		p.log.Warn("configuration", "problem", w.String())
 	}
 	return p
 }
@@ -90,7 +101,7 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 		return err
 	}
 	if p.plan.httpListen != "" {
-		o := admin.Options{Config: configView{p.config, e}, Cluster: (*clusterView)(p), Process: processMetrics{}, Token: token, Version: version, Logger: p.log}
+		o := admin.Options{Config: configView{p}, Reload: p.reloadForAdmin, Cluster: (*clusterView)(p), Process: processMetrics{}, Token: token, Version: version, Logger: p.log}
 		for _, b := range p.plan.bookies {
 			o.Bookies = append(o.Bookies, admin.Bookie{State: notYet(b.id)})
 		}

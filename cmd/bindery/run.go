@@ -27,7 +27,8 @@ func newRunCommand() *cobra.Command {
 		Use:   "run --config FILE",
 		Short: "Run the parts of a fleet that this machine has: bookie, metadata",
 		Long: "Runs a bookie, a metadata member, or both, as the configuration says, until it is told to stop (SIGINT or SIGTERM;\n" +
-			"a second signal ends it at once, which loses nothing that was acknowledged).\n\n" +
+			"a second signal ends it at once, which loses nothing that was acknowledged). SIGHUP makes it read its configuration\n" +
+			"again; what can not change while it runs is named in the log and needs a restart.\n\n" +
 			"It never formats anything: `bindery cluster init` makes a cluster and `bindery node init` prepares directories.\n\n" +
 			"Exit codes: 1 bad configuration or missing directory, 2 port in use or disk error, 4 the metadata store refused or\n" +
 			"could not be reached, 10 the directories belong to another bookie, cluster or time, 11 a directory is locked or\n" +
@@ -49,14 +50,16 @@ func (o *runOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return printProblems(c, bookie.ExitConfig, err)
 	}
-	p := newProcess(l, newLogger(c.ErrOrStderr(), l.Log.Level))
+	p := newProcess(l, c.ErrOrStderr())
+	p.hangupReloads = true
 	if p.plan, err = planRun(l, o.readOnly); err != nil {
 		return exit(bookie.ExitConfig, err)
 	}
 	if l.HasRole("metadata") {
 		p.plan.member.Logger = p.etcd
 	}
-	e := l.Resolve(config.ThisMachine(), len(p.plan.bookies))
+	p.resolve = func(l *config.Loaded) config.Effective { return l.Resolve(config.ThisMachine(), len(p.plan.bookies)) }
+	e := p.resolve(l)
 	applyLimits(e, p.log)
 	return p.serve(c.Context(), e, func() error {
 		if p.member != nil {
@@ -73,6 +76,7 @@ func (o *runOptions) run(c *cobra.Command) error {
 func (p *process) serve(ctx context.Context, e config.Effective, ready func() error) error {
 	n := startNotifier(context.WithoutCancel(ctx), p.replaying)
 	defer n.close()
+	defer p.reloadOnHangup()()
 	if err := p.start(ctx, e); err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			p.log.Info("stopped while starting")

@@ -101,8 +101,10 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	e := resolveStandalone(l, len(lay.Bookies))
-	p := newProcess(l, newLogger(c.ErrOrStderr(), l.Log.Level))
+	p := newProcess(l, c.ErrOrStderr())
+	p.hangupReloads = !isTerminal(c.ErrOrStderr()) // a terminal that goes away takes its programs with it
+	p.resolve = func(l *config.Loaded) config.Effective { return resolveStandalone(l, len(lay.Bookies)) }
+	e := p.resolve(l)
 	p.plan = planStandalone(dir, lay)
 	p.plan.member.Logger = p.etcd
 	applyLimits(e, p.log)

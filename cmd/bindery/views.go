@@ -51,18 +51,21 @@ type processMetrics struct{}
 // WritePrometheus implements admin.MetricsWriter.
 func (processMetrics) WritePrometheus(w io.Writer) { metrics.WriteProcessMetrics(w) }
 
-// configView shows the configuration.
-type configView struct {
-	l *config.Loaded
-	e config.Effective
+// configView shows the configuration in force.
+type configView struct{ p *process }
+
+func (v configView) now() (*config.Loaded, config.Effective) {
+	l := v.p.live.Load()
+	return l, v.p.resolve(l)
 }
 
 // Explicit implements admin.ConfigView.
 func (v configView) Explicit() map[string]string {
+	l, e := v.now()
 	out := map[string]string{}
 	for _, s := range config.Settings() {
-		if v.l.IsSet(s.Key) {
-			value, _ := v.l.Value(s, v.e)
+		if l.IsSet(s.Key) {
+			value, _ := l.Value(s, e)
 			out[s.Key] = value
 		}
 	}
@@ -71,8 +74,9 @@ func (v configView) Explicit() map[string]string {
 
 // Effective implements admin.ConfigView.
 func (v configView) Effective() string {
+	l, e := v.now()
 	var b textBuffer
-	_ = v.l.WriteTOML(&b, &v.e, true) // a buffer takes everything
+	_ = l.WriteTOML(&b, &e, true) // a buffer takes everything
 	return string(b)
 }
 

@@ -27,6 +27,19 @@ func (s *Server) v2Routes(b Bookie, t tree) {
 	if s.o.Config != nil {
 		get("/config", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, s.o.Config.Effective()) })
 	}
+	if s.o.Reload != nil {
+		t["/api/v2/config/reload"] = endpoint{
+			methods: map[string]handler{http.MethodPost: func(w http.ResponseWriter, _ *http.Request) {
+				changes, err := s.o.Reload()
+				if err != nil {
+					problem(w, http.StatusConflict, err.Error())
+					return
+				}
+				writeJSON(w, http.StatusOK, map[string]any{"changes": changes})
+			}},
+			changes: map[string]bool{http.MethodPost: true},
+		}
+	}
 	if b.Disks != nil {
 		get("/disks", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, b.Disks.Disks()) })
 	}

@@ -125,6 +125,10 @@ type ConfigView interface {
 	Effective() string
 }
 
+// Reloader reads the configuration again, puts in force what can change, and returns what is different: a value that
+// encodes to JSON. An error means that nothing has changed.
+type Reloader func() (any, error)
+
 // Bookie bundles the views of one bookie. Every one but State may be nil.
 type Bookie struct {
 	State    StateView

@@ -24,19 +24,20 @@ func checkRoles(c *Config) error {
 		return errors.New("names no role: use for example [\"bookie\"]")
 	}
 	seen := map[string]bool{}
+	var errs []error
 	for _, r := range c.Run.Roles {
 		later, known := roles[r]
 		switch {
 		case !known:
-			return fmt.Errorf("%q is no role; the roles are bookie, metadata, recovery, facade and offload", r)
+			errs = append(errs, fmt.Errorf("%q is no role; the roles are bookie, metadata, recovery, facade and offload", r))
 		case later != "":
-			return fmt.Errorf("the role %q can not run: %s", r, later)
+			errs = append(errs, fmt.Errorf("the role %q can not run: %s", r, later))
 		case seen[r]:
-			return fmt.Errorf("the role %q is named twice", r)
+			errs = append(errs, fmt.Errorf("the role %q is named twice", r))
 		}
 		seen[r] = true
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // HasRole reports whether the process runs the named role.
@@ -115,39 +116,50 @@ func checkPeers(c *Config) error {
 	return nil
 }
 
-func checkDirs(c *Config) error {
+func checkJournalDirs(c *Config) error { return checkDirs(c, "storage.journal_dirs") }
+
+func checkLedgerDirs(c *Config) error { return checkDirs(c, "storage.ledger_dirs") }
+
+func checkIndexDirs(c *Config) error {
 	s := &c.Storage
-	if len(s.JournalDirs) == 0 {
-		return errors.New("names no directory")
+	if n := len(s.IndexDirs); n != 0 && n != len(s.LedgerDirs) {
+		return fmt.Errorf("has %d directories and storage.ledger_dirs %d; they need the same number and order, or no index_dirs at all", n, len(s.LedgerDirs))
 	}
-	if len(s.LedgerDirs) == 0 {
-		return errors.New("storage.ledger_dirs names no directory")
-	}
-	if len(s.IndexDirs) != 0 && len(s.IndexDirs) != len(s.LedgerDirs) {
-		return fmt.Errorf("storage.index_dirs has %d directories and storage.ledger_dirs %d; they need the same number and order, or no index_dirs at all", len(s.IndexDirs), len(s.LedgerDirs))
-	}
+	return checkDirs(c, "storage.index_dirs")
+}
+
+// checkDirs checks one of the three lists, by itself and against those before it in the file.
+func checkDirs(c *Config, key string) error {
+	s := &c.Storage
+	var errs []error
 	used := map[string]string{}
 	for _, list := range []struct {
 		key  string
 		dirs []string
 	}{{"storage.journal_dirs", s.JournalDirs}, {"storage.ledger_dirs", s.LedgerDirs}, {"storage.index_dirs", s.IndexDirs}} {
+		if list.key == key && key != "storage.index_dirs" && len(list.dirs) == 0 {
+			return errors.New("names no directory")
+		}
 		for _, d := range list.dirs {
-			if d == "" {
-				return fmt.Errorf("%s holds an empty path", list.key)
-			}
-			if strings.ContainsAny(d, "\t\n\r,") {
-				return fmt.Errorf("%s: %q holds a tab, a line break or a comma, which a cookie can not carry", list.key, d)
-			}
 			clean := filepath.Clean(d)
 			other, twice := used[clean]
-			// The index may lie in the ledger directory; everything else needs a directory of its own.
-			if twice && (list.key != "storage.index_dirs" || other != "storage.ledger_dirs") {
-				return fmt.Errorf("%s is named in %s and in %s; each needs a directory of its own", d, other, list.key)
-			}
 			used[clean] = list.key
+			switch {
+			case list.key != key:
+			case d == "":
+				errs = append(errs, errors.New("holds an empty path"))
+			case strings.ContainsAny(d, "\t\n\r,"):
+				errs = append(errs, fmt.Errorf("%q holds a tab, a line break or a comma, which a cookie can not carry", d))
+			// The index may lie in the ledger directory; everything else needs a directory of its own.
+			case twice && (key != "storage.index_dirs" || other != "storage.ledger_dirs"):
+				errs = append(errs, fmt.Errorf("%s is named in %s and in %s; each needs a directory of its own", d, other, key))
+			}
+		}
+		if list.key == key {
+			break
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func checkDurability(c *Config) error {
@@ -181,32 +193,52 @@ func checkGroupWait(c *Config) error {
 	return fmt.Errorf("%s is outside 0 and 1ms to 20ms: the runtime has no finer sleep", w)
 }
 
-func checkCompaction(c *Config) error {
-	g := &c.GC
-	switch {
+func checkMinorBelow(c *Config) error {
+	switch g := &c.GC; {
 	case g.MinorBelow < 0 || g.MinorBelow > 1:
 		return fmt.Errorf("%v is outside 0 to 1", g.MinorBelow)
-	case g.MajorBelow < 0 || g.MajorBelow > 1:
-		return fmt.Errorf("gc.major.below = %v is outside 0 to 1", g.MajorBelow)
-	case g.MinorBelow >= g.MajorBelow:
+	case g.MajorBelow >= 0 && g.MajorBelow <= 1 && g.MinorBelow >= g.MajorBelow:
 		return fmt.Errorf("%v is not below gc.major.below = %v", g.MinorBelow, g.MajorBelow)
-	case g.MinorEvery >= g.MajorEvery:
-		return fmt.Errorf("gc.minor.every = %s is not below gc.major.every = %s", g.MinorEvery, g.MajorEvery)
-	case g.MinorEvery < g.Interval:
-		return fmt.Errorf("gc.minor.every = %s is below gc.interval = %s", g.MinorEvery, g.Interval)
 	}
 	return nil
 }
 
-func checkDiskMarks(c *Config) error {
-	d := &c.Disk
-	switch {
-	case d.FullAt <= 0 || d.FullAt >= 1:
-		return fmt.Errorf("%v is outside 0 to 1", d.FullAt)
-	case d.WarnAt <= 0 || d.WarnAt >= d.FullAt:
-		return fmt.Errorf("disk.warn_at = %v is not between 0 and disk.full_at = %v", d.WarnAt, d.FullAt)
-	case d.ResumeBelow <= 0 || d.ResumeBelow > d.FullAt:
-		return fmt.Errorf("disk.resume_below = %v is not between 0 and disk.full_at = %v", d.ResumeBelow, d.FullAt)
+func checkMajorBelow(c *Config) error {
+	if v := c.GC.MajorBelow; v < 0 || v > 1 {
+		return fmt.Errorf("%v is outside 0 to 1", v)
+	}
+	return nil
+}
+
+func checkMinorEvery(c *Config) error {
+	g := &c.GC
+	var errs []error
+	if g.MinorEvery < g.Interval {
+		errs = append(errs, fmt.Errorf("%s is below gc.interval = %s", g.MinorEvery, g.Interval))
+	}
+	if g.MinorEvery >= g.MajorEvery {
+		errs = append(errs, fmt.Errorf("%s is not below gc.major.every = %s", g.MinorEvery, g.MajorEvery))
+	}
+	return errors.Join(errs...)
+}
+
+func checkFullAt(c *Config) error {
+	if v := c.Disk.FullAt; v <= 0 || v >= 1 {
+		return fmt.Errorf("%v is outside 0 to 1", v)
+	}
+	return nil
+}
+
+func checkWarnAt(c *Config) error {
+	if d := &c.Disk; d.WarnAt <= 0 || d.WarnAt >= d.FullAt && checkFullAt(c) == nil {
+		return fmt.Errorf("%v is not between 0 and disk.full_at = %v", d.WarnAt, d.FullAt)
+	}
+	return nil
+}
+
+func checkResumeBelow(c *Config) error {
+	if d := &c.Disk; d.ResumeBelow <= 0 || d.ResumeBelow > d.FullAt && checkFullAt(c) == nil {
+		return fmt.Errorf("%v is not between 0 and disk.full_at = %v", d.ResumeBelow, d.FullAt)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 		{"off", "[journal]\ndurability = \"off\"\n", []string{"not in this version"}},
 		{"memory", "[storage]\nmemory = \"1MiB\"\n", []string{"1MiB is below 128MiB"}},
 		{"gc order", "[gc]\nminor = { below = 0.6 }\n", []string{"gc.minor.below: 0.6 is not below gc.major.below"}},
-		{"disk order", "[disk]\nresume_below = 0.99\n", []string{"disk.resume_below = 0.99"}},
+		{"disk order", "[disk]\nresume_below = 0.99\n", []string{"disk.resume_below: 0.99 is not between 0 and disk.full_at = 0.95"}},
 		{"tls", "[tls]\ncert = \"/x.pem\"\n", []string{"bindery.toml:2: tls.cert: TLS is not in this version; remove the setting"}},
 		{"tls client auth", "[tls]\nclient_auth = true\n", []string{"tls.client_auth: TLS is not in this version"}},
 		{"role", "[run]\nroles = [\"bookie\", \"recovery\"]\n", []string{"\"recovery\" can not run: auditing and re-replication are not in this version"}},
@@ -115,8 +115,52 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestEveryProblemInOneRun: what can not be read, what is unknown and what is out of range, in the order of the file.
+func TestEveryProblemInOneRun(t *testing.T) {
+	_, err := Load(Options{File: write(t, `[gc]
+interval = 15
+minor = { below = 1.5, every = "48h" }
+major = { below = -1.0 }
+[disk]
+full_at = 2.0
+warn_at = -1.0
+resume_below = 0.5
+[storage]
+journal_dirs = ["/a", "/a", ""]
+ledger_dirs = ["/a", "/b"]
+index_dirs = ["/c"]
+memory = "1MiB"
+memmory = "1GiB"
+[run]
+roles = ["broker", "bookie", "bookie"]
+[journal]
+io = "fsync"
+[tls]
+cert = "/x"
+`), Set: []string{"gc.rate=1B"}})
+	var p ProblemsError
+	require.ErrorAs(t, err, &p)
+	want := []string{
+		"--set: gc.rate: 1B is below 1MiB", "metadata.uri: is not set",
+		":2: gc.interval: a bare number", ":3: gc.minor.below: 1.5 is outside", ":3: gc.minor.every: 48h is not below gc.major.every = 24h",
+		":4: gc.major.below: -1 is outside", ":6: disk.full_at: 2 is outside", ":7: disk.warn_at: -1 is not between",
+		":10: storage.journal_dirs: /a is named in storage.journal_dirs and in storage.journal_dirs", ":10: storage.journal_dirs: holds an empty path",
+		":11: storage.ledger_dirs: /a is named in storage.journal_dirs and in storage.ledger_dirs",
+		":12: storage.index_dirs: has 1 directories and storage.ledger_dirs 2", ":13: storage.memory: 1MiB is below", ":14: storage.memmory: no such setting",
+		":16: run.roles: \"broker\" is no role", ":16: run.roles: the role \"bookie\" is named twice", ":18: journal.io: \"fsync\" is none",
+		":20: tls.cert: TLS is not in this version",
+	}
+	require.Len(t, p, len(want), "%v", err)
+	for i, w := range want {
+		require.Contains(t, p[i].String(), w)
+	}
+	_, err = Load(Options{File: write(t, "[gc\n")})
+	require.ErrorAs(t, err, &p)
+	require.Len(t, p, 1, "of a file that can not be parsed only that is known: %v", err)
+}
+
 func TestUnknownVariableAndSet(t *testing.T) {
-	_, err := Load(Options{Environ: []string{"BINDERY_GC__INTERVALL=1m"}, Set: []string{"gc.rat=auto", "nonsense"}})
+	_, err := Load(Options{Environ: []string{"BINDERY_GC__INTERVALL=1m", "BINDERY_METADATA__URI=etcd://h:1/x"}, Set: []string{"gc.rat=auto", "nonsense"}})
 	var p ProblemsError
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, []string{
@@ -257,7 +301,8 @@ func FuzzLoad(f *testing.F) {
 	f.Add("[expert]\nmax_frame = \"\"\n# x")
 	f.Fuzz(func(t *testing.T, text string) {
 		l := &Loaded{origin: map[string]Origin{}}
-		for _, p := range l.applyFile("f", []byte(text), false) {
+		problems, _ := l.applyFile("f", []byte(text), false)
+		for _, p := range problems {
 			if strings.Contains(p.String(), "\n") && !strings.Contains(text, "\n") {
 				t.Fatalf("a problem of several lines: %q", p)
 			}

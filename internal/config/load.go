@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,7 @@ type Problem struct {
 	Where string // "bindery.toml:12", "environment BINDERY_GC__RATE" or "--set"
 	Key   string
 	Msg   string
+	line  int // in the file, 0 for problems elsewhere
 }
 
 // String prints the problem as one line.
@@ -83,6 +85,7 @@ type Loaded struct {
 	File     string
 	Warnings []Problem
 	origin   map[string]Origin
+	options  Options
 }
 
 // Origin says where the value of key comes from.
@@ -93,7 +96,7 @@ func (l *Loaded) IsSet(key string) bool { return l.origin[key].Kind != "" }
 
 // Load reads and checks a configuration. The error is ProblemsError, or the error of reading the file.
 func Load(o Options) (*Loaded, error) {
-	l := &Loaded{File: o.File, origin: map[string]Origin{}}
+	l := &Loaded{File: o.File, origin: map[string]Origin{}, options: o}
 	for _, s := range settings {
 		text := s.Default
 		if d, ok := o.Defaults[s.Key]; ok {
@@ -109,14 +112,17 @@ func Load(o Options) (*Loaded, error) {
 		if err != nil {
 			return nil, err
 		}
-		problems = append(problems, l.applyFile(o.File, data, o.Lenient)...)
+		found, readable := l.applyFile(o.File, data, o.Lenient)
+		problems = append(problems, found...)
+		if !readable {
+			return nil, problems // nothing is known of what it says
+		}
 	}
 	problems = append(problems, l.applyEnvironment(o.Environ, o.Lenient)...)
 	problems = append(problems, l.applySet(o.Set)...)
-	if len(problems) == 0 {
-		problems = l.validate(o.Incomplete)
-	}
+	problems = append(problems, l.validate(o.Incomplete, problems)...)
 	if len(problems) > 0 {
+		slices.SortStableFunc(problems, func(a, b Problem) int { return cmp.Compare(a.line, b.line) })
 		return nil, problems
 	}
 	return l, nil
@@ -139,20 +145,19 @@ func readBounded(name string) ([]byte, error) {
 }
 
 // applyFile applies a file's values over what l holds.
-func (l *Loaded) applyFile(name string, data []byte, lenient bool) ProblemsError {
+func (l *Loaded) applyFile(name string, data []byte, lenient bool) (problems ProblemsError, readable bool) {
 	items, problem := parseTOML(name, data)
 	if problem != nil {
-		return ProblemsError{*problem}
+		return ProblemsError{*problem}, false
 	}
-	var problems ProblemsError
 	for _, it := range items {
 		where := fmt.Sprintf("%s:%d", name, it.line)
 		s, ok := settingByKey[it.key]
 		switch {
 		case it.wrongTable:
-			problems = append(problems, Problem{where, it.key, "is a table of settings, not a value"})
+			problems = append(problems, Problem{where, it.key, "is a table of settings, not a value", it.line})
 		case !ok:
-			p := Problem{where, it.key, unknownKey(it.key)}
+			p := Problem{where, it.key, unknownKey(it.key), it.line}
 			if lenient {
 				l.Warnings = append(l.Warnings, p)
 			} else {
@@ -160,13 +165,13 @@ func (l *Loaded) applyFile(name string, data []byte, lenient bool) ProblemsError
 			}
 		default:
 			if err := setTOML(s.field(&l.Config), it.value, s.Auto); err != nil {
-				problems = append(problems, Problem{where, it.key, err.Error()})
+				problems = append(problems, Problem{where, it.key, err.Error(), it.line})
 				continue
 			}
 			l.origin[it.key] = Origin{Kind: "file", Name: name, Line: it.line}
 		}
 	}
-	return problems
+	return problems, true
 }
 
 func unknownKey(key string) string {
@@ -190,7 +195,7 @@ func (l *Loaded) applyEnvironment(environ []string, lenient bool) ProblemsError 
 		key := strings.ToLower(strings.ReplaceAll(rest, "__", "."))
 		s, known := settingByKey[key]
 		if !known {
-			p := Problem{"environment " + name, "", unknownVariable(key)}
+			p := Problem{Where: "environment " + name, Msg: unknownVariable(key)}
 			if lenient {
 				l.Warnings = append(l.Warnings, p)
 			} else {
@@ -199,7 +204,7 @@ func (l *Loaded) applyEnvironment(environ []string, lenient bool) ProblemsError 
 			continue
 		}
 		if err := setText(s.field(&l.Config), value, s.Auto); err != nil {
-			problems = append(problems, Problem{"environment " + name, key, err.Error()})
+			problems = append(problems, Problem{Where: "environment " + name, Key: key, Msg: err.Error()})
 			continue
 		}
 		l.origin[key] = Origin{Kind: "environment", Name: name}
@@ -222,16 +227,16 @@ func (l *Loaded) applySet(set []string) ProblemsError {
 		key, value, ok := strings.Cut(kv, "=")
 		key = strings.TrimSpace(key)
 		if !ok {
-			problems = append(problems, Problem{"--set", "", fmt.Sprintf("%q is not section.key=value", kv)})
+			problems = append(problems, Problem{Where: "--set", Msg: fmt.Sprintf("%q is not section.key=value", kv)})
 			continue
 		}
 		s, known := settingByKey[key]
 		if !known {
-			problems = append(problems, Problem{"--set", key, unknownKey(key)})
+			problems = append(problems, Problem{Where: "--set", Key: key, Msg: unknownKey(key)})
 			continue
 		}
 		if err := setText(s.field(&l.Config), value, s.Auto); err != nil {
-			problems = append(problems, Problem{"--set", key, err.Error()})
+			problems = append(problems, Problem{Where: "--set", Key: key, Msg: err.Error()})
 			continue
 		}
 		l.origin[key] = Origin{Kind: "--set"}
@@ -239,20 +244,30 @@ func (l *Loaded) applySet(set []string) ProblemsError {
 	return problems
 }
 
-// validate checks values against each other and against what this version can do.
-func (l *Loaded) validate(incomplete bool) ProblemsError {
+// validate checks values against each other and against what this version can do. A key that could not be read, which
+// known tells, has its default and is left alone.
+func (l *Loaded) validate(incomplete bool, known ProblemsError) ProblemsError {
 	var problems ProblemsError
+	unread := map[string]bool{}
+	for _, p := range known {
+		unread[p.Key] = true
+	}
 	add := func(key string, err error) {
 		o := l.origin[key]
 		where := ""
 		if o.Kind != "" {
 			where = o.String()
 		}
-		problems = append(problems, Problem{where, key, err.Error()})
+		for _, line := range strings.Split(err.Error(), "\n") { // of joined errors
+			problems = append(problems, Problem{where, key, line, o.Line})
+		}
 	}
 	def := Config{}
 	for _, s := range settings {
 		_ = setText(s.field(&def), s.Default, s.Auto)
+		if unread[s.Key] {
+			continue
+		}
 		if len(s.OneOf) > 0 {
 			word := *s.field(&l.Config).(*string)
 			if !slices.Contains(s.OneOf, word) {
@@ -273,9 +288,9 @@ func (l *Loaded) validate(incomplete bool) ProblemsError {
 			add(s.Key, errors.New(s.Later+"; remove the setting"))
 			continue
 		}
-		l.Warnings = append(l.Warnings, Problem{l.origin[s.Key].String(), s.Key, "has no effect: " + s.Later})
+		l.Warnings = append(l.Warnings, Problem{Where: l.origin[s.Key].String(), Key: s.Key, Msg: "has no effect: " + s.Later})
 	}
-	if l.Metadata.URI == "" && !incomplete && !l.HasRole("metadata") {
+	if l.Metadata.URI == "" && !incomplete && !unread["metadata.uri"] && !l.HasRole("metadata") {
 		add("metadata.uri", errors.New("is not set: name the cluster's metadata store, for example \"etcd://10.0.0.1:2379;10.0.0.2:2379/ledgers\""))
 	}
 	return problems

@@ -71,7 +71,7 @@ func (l *Loaded) Explain(w io.Writer, s *Setting, e Effective) error {
 	row("environment", s.Env())
 	row("BookKeeper", s.Old)
 	if s.Reload {
-		row("reload", "can change while the process runs, from the version that reloads; needs a restart in this one")
+		row("reload", "can change while the process runs: SIGHUP or `bindery config reload`")
 	}
 	if s.Expert {
 		row("expert", "may change between minor versions; change it on a measurement only")

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/binderylog/bindery/internal/config"
+	"github.com/binderylog/bindery/internal/metadata"
+)
+
+// running is one bookie that `bindery run` runs inside the test, with its metadata in memory.
+type running struct {
+	t      *testing.T
+	dir    string
+	conf   string
+	uri    string
+	views  *metadata.Views
+	admin  string // host:port
+	extra  []string
+	cancel context.CancelFunc
+	ended  chan int
+	logs   *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// newRunning prepares a bookie; text is added to its configuration.
+func newRunning(t *testing.T, text string) *running {
+	t.Helper()
+	uri, views := memoryCluster(t)
+	r := &running{t: t, dir: t.TempDir(), uri: uri, views: views, admin: freeAddress(t)}
+	r.conf = filepath.Join(r.dir, "bindery.toml")
+	r.write(text)
+	succeeds(t, "cluster", "init", "--metadata", uri)
+	succeeds(t, "node", "init", "--config", r.conf)
+	return r
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// write replaces the configuration.
+func (r *running) write(text string) {
+	r.t.Helper()
+	base := ""
+	if r.conf != "" {
+		if old, err := os.ReadFile(r.conf); err == nil {
+			base, _, _ = strings.Cut(string(old), "# extra\n")
+		}
+	}
+	if base == "" {
+		base = fmt.Sprintf("[bookie]\nid = \"b1\"\nlisten = %q\n[metadata]\nuri = %q\n[storage]\njournal_dirs = [%q]\nledger_dirs = [%q]\nmemory = \"256MiB\"\n"+
+			"[expert]\nentry_log_size = \"16MiB\"\n[http]\nlisten = %q\n", freeAddress(r.t), r.uri, r.dir+"/j", r.dir+"/l", r.admin)
+	}
+	require.NoError(r.t, os.WriteFile(r.conf, []byte(base+"# extra\n"+text), 0o600))
+}
+
+const anyDisk = "[disk]\nallow_any_fs = true\nallow_shared = true\n"
+
+// start runs it until the bookie serves.
+func (r *running) start(args ...string) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel, r.ended, r.logs = cancel, make(chan int, 1), &lockedBuffer{}
+	go func() {
+		r.ended <- execute(ctx, append([]string{"run", "--config", r.conf, "--set", "journal.segment_size=16MiB"}, args...), r.logs, r.logs)
+	}()
+	r.t.Cleanup(func() { r.stop() })
+	require.Eventually(r.t, func() bool {
+		_, _, code := line(r.t, "status", "--server", r.admin)
+		return code == exitOK || code == exitFindings && strings.Contains(r.logs.String(), "serving")
+	}, 20*time.Second, 20*time.Millisecond, "%s", r.logs)
+	require.Eventually(r.t, func() bool { return strings.Contains(r.logs.String(), "\"serving\"") }, 20*time.Second, 5*time.Millisecond, "%s", r.logs)
+}
+
+// stop ends it as a signal does and returns the exit code.
+func (r *running) stop() int {
+	r.t.Helper()
+	if r.cancel == nil {
+		return 0
+	}
+	r.cancel()
+	r.cancel = nil
+	return <-r.ended
+}
+
+func TestReload(t *testing.T) {
+	r := newRunning(t, anyDisk+"[gc]\ninterval = \"5m\"\n")
+	r.start()
+	require.Equal(t, "nothing is different\n", succeeds(t, "config", "reload", "--server", r.admin))
+
+	r.write(anyDisk + "full_at = 0.97\n[gc]\ninterval = \"7m\"\nrate = \"9MiB\"\n[log]\nlevel = \"debug\"\n[limits]\nin_flight = \"20MiB\"\nslow_client_timeout = \"5s\"\n" +
+		"[journal]\nmax_group_wait = \"2ms\"\nmax_group_bytes = \"1MiB\"\n")
+	out, _, code := line(t, "config", "reload", "--server", r.admin, "--output", "json")
+	require.Equal(t, exitFindings, code)
+	var changes []config.Change
+	require.NoError(t, json.Unmarshal([]byte(out), &changes))
+	require.Len(t, changes, 8)
+	for _, c := range changes {
+		want := ""
+		if c.Key == "journal.max_group_bytes" {
+			want = "needs a restart"
+		}
+		require.Equal(t, want, c.Refusal, c.Key)
+		require.Contains(t, r.logs.String(), `"key":"`+c.Key+`"`)
+	}
+	require.Contains(t, r.logs.String(), `"msg":"setting changed","key":"gc.interval","from":"\"5m\"","to":"\"7m\""`)
+	require.Contains(t, r.logs.String(), `"msg":"setting keeps its value","key":"journal.max_group_bytes"`)
+	require.Contains(t, r.logs.String(), "\"level\":\"INFO\",\"msg\":\"admin call\"")
+	effective := body(t, r.admin, "/api/v2/config")
+	require.Contains(t, effective, `interval             = "7m"`)
+	require.Contains(t, effective, `max_group_bytes      = "512KiB"`)
+	require.Contains(t, body(t, r.admin, "/metrics"), fmt.Sprintf("bindery_in_flight_limit_bytes %d", 20<<20))
+
+	// More memory than was divided at the start is refused; an error in the file changes nothing.
+	r.write(anyDisk + "[limits]\nin_flight = \"100MiB\"\n[gc]\ninterval = \"7m\"\n")
+	out, _, _ = line(t, "config", "reload", "--server", r.admin)
+	require.Contains(t, out, "limits.in_flight: stays \"20MiB\" (the file says \"100MiB\"): it can be lowered")
+	r.write(anyDisk + "[gc]\ninterval = \"1m\"\nminor = 3\nratee = \"1MiB\"\n")
+	_, errs, code := line(t, "config", "reload", "--server", r.admin)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, errs, "gc.minor: is a table of settings")
+	require.Contains(t, errs, "gc.ratee: no such setting")
+	require.Contains(t, r.logs.String(), `"msg":"configuration not reloaded"`)
+	require.Contains(t, body(t, r.admin, "/api/v2/config"), `interval             = "7m"`)
+
+	// SIGHUP does the same.
+	r.write(anyDisk + "[gc]\ninterval = \"9m\"\n")
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+	require.Eventually(t, func() bool { return strings.Contains(r.logs.String(), `"from":"\"7m\"","to":"\"9m\""`) }, 5*time.Second, 5*time.Millisecond)
+	require.Equal(t, exitOK, r.stop(), "%s", r.logs)
+	fails(t, exitFailed, "ask the admin server", "config", "reload", "--server", r.admin)
+}
+
+// body returns what a path of the admin server answers.
+func body(t *testing.T, server, path string) string {
+	t.Helper()
+	var a adminCall
+	b, err := a.do(context.Background(), "GET", "http://"+server+path, nil)
+	require.NoError(t, err)
+	return string(b)
+}

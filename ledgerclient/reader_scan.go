@@ -12,9 +12,13 @@ import (
 )
 
 const (
-	chunkBytes   = 512 << 10 // payload that one batch read aims at: large enough for a disk, small enough to keep several under way
-	chunkEntries = 4096      // entries of one batch read, at most
-	scanChunks   = 64        // requests of one iteration under way, at most
+	// chunkBytes is the payload that one batch read aims at, and chunkMax what it asks for at most: large enough that the
+	// request costs nothing beside it, small enough to keep many under way, and to fit buffers that bookies keep (256 KiB
+	// here) instead of making one for each answer. Measured: twice the bookie's processor time at 512 KiB.
+	chunkBytes   = 192 << 10
+	chunkMax     = 250 << 10
+	chunkEntries = 4096 // entries of one batch read, at most
+	scanChunks   = 512  // requests of one iteration under way, at most; ReadWindowBytes bounds what they bring
 )
 
 // scan is one iteration over a range. Everything happens on the consumer's goroutine; answers wait in a mailbox. Requests
@@ -205,7 +209,7 @@ func (s *scan) send(c *chunk, i int) {
 	if !c.single && !p.noBatch.Load() {
 		r.Op = wire.OpBatchRead
 		r.MaxCount = int32(c.count)
-		r.MaxSize = int64(min(2*chunkBytes, s.r.client.o.MaxFrameBytes))
+		r.MaxSize = int64(min(chunkMax, s.r.client.o.MaxFrameBytes))
 	}
 	p.send(wire.V2, &r, x, s.r.client.o.ReadTimeout)
 }

@@ -1,0 +1,427 @@
+package bktest
+
+import (
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/wire"
+)
+
+// bodyHead is the header of an entry body and the digest that the simulated clients use (CRC32C).
+const bodyHead = 32 + 4
+
+var hashSeed = maphash.MakeSeed()
+
+// Checker watches everything that passes on the network and every version of every record, and says which of the
+// protocol's invariants were broken. The names are those of the protocol's specification:
+//
+//	I1 I2    records are well formed; fragments never overlap          I10 I11  a fence that was answered holds, negatives are stable
+//	I3 I12   CLOSED is final, and is what its closer was told          I13 I14  recovery stores no ensemble change before it closes;
+//	I4 I5    acknowledged entries have an ack quorum of copies                  a writer's fragment starts after what it acknowledged
+//	I6 I7    an entry has one content, wherever and whenever read      I19      success is reported with an ack quorum of copies
+//	I8       acknowledgements come in order, without gaps              I20      who acknowledged an entry never denies it
+//	I9       the LAC that an entry carries is below it, and confirmed  I21      no LAC that was served exceeds the end
+type Checker struct {
+	h *History
+
+	mu      sync.Mutex // guards what follows; taken after the network's and the tree's locks
+	seq     int64
+	bookies map[string]*bookieView
+	ledgers map[int64]*ledgerView
+	views   *metadata.Ledgers
+}
+
+// bookieView is what one bookie has said, in all its lives.
+type bookieView struct {
+	name   string
+	fenced map[int64]int64           // ledger: when a fencing read was first answered
+	acked  map[int64]map[int64]int64 // ledger, entry: when an add was first acknowledged as durable
+	have   map[int64]map[int64]bool  // any OK to an add, deferred ones included
+	lost   map[int64]bool            // ledgers that existed when it lost its data
+}
+
+// ledgerView is one ledger.
+type ledgerView struct {
+	id       int64
+	record   *ledger.Metadata
+	version  metadata.Version
+	gone     bool
+	deferred bool
+	payload  map[int64]uint64 // content of each entry, as first seen
+	acked    int64            // highest entry reported to its application as durable
+	served   int64            // highest LAC that a bookie served or a writer claimed
+	servedBy string
+}
+
+// NewChecker returns a checker that reports to h.
+func NewChecker(h *History) *Checker {
+	return &Checker{h: h, bookies: map[string]*bookieView{}, ledgers: map[int64]*ledgerView{}, views: metadata.NewLedgers(nil, metadata.DefaultRoot)}
+}
+
+func (c *Checker) bookie(name string) *bookieView {
+	b := c.bookies[name]
+	if b == nil {
+		b = &bookieView{name: name, fenced: map[int64]int64{}, acked: map[int64]map[int64]int64{}, have: map[int64]map[int64]bool{}, lost: map[int64]bool{}}
+		c.bookies[name] = b
+	}
+	return b
+}
+
+func (c *Checker) ledger(id int64) *ledgerView {
+	l := c.ledgers[id]
+	if l == nil {
+		l = &ledgerView{id: id, payload: map[int64]uint64{}, acked: -1, served: -1}
+		c.ledgers[id] = l
+	}
+	return l
+}
+
+// addDelivered looks at an add that a bookie has taken.
+func (c *Checker) addDelivered(p *pair, x call, body []byte) {
+	lac := int64At(body, 16)
+	if lac >= x.entry {
+		c.h.Break("I9", "%s sends entry %d of ledger %d with LAC %d", p.client.name, x.entry, x.ledger, lac)
+	}
+	c.content(p.client.name+" sends", x.ledger, x.entry, body)
+	c.claimed(p.client.name, x.ledger, lac, "an entry")
+}
+
+// content checks that an entry has the content that it was first seen with.
+func (c *Checker) content(who string, ledgerID, entry int64, body []byte) {
+	if len(body) < bodyHead {
+		return
+	}
+	l := c.ledger(ledgerID)
+	h := maphash.Bytes(hashSeed, body[bodyHead:])
+	if old, ok := l.payload[entry]; !ok {
+		l.payload[entry] = h
+	} else if old != h {
+		c.h.Break("I6", "%s entry %d of ledger %d with another content", who, entry, ledgerID)
+	}
+}
+
+// claimed checks a LAC that somebody states: everything up to it has an ack quorum of copies.
+func (c *Checker) claimed(who string, ledgerID, lac int64, how string) {
+	l := c.ledger(ledgerID)
+	if lac <= l.served {
+		return
+	}
+	if l.record == nil || l.gone {
+		return
+	}
+	if l.record.State == ledger.StateClosed && lac > int64(l.record.LastEntry) {
+		c.h.Break("I21", "%s states LAC %d of ledger %d with %s, which ends at %d", who, lac, ledgerID, how, l.record.LastEntry)
+	}
+	for e := l.served + 1; e <= lac; e++ {
+		if n := c.copies(l, e); n < l.record.AckQuorum {
+			c.h.Break("I9", "%s states LAC %d of ledger %d with %s; entry %d has %d of %d copies", who, lac, ledgerID, how, e, n, l.record.AckQuorum)
+			break
+		}
+	}
+	l.served, l.servedBy = lac, who
+}
+
+// copies counts the members of an entry's stored write set that have acknowledged it at some time.
+func (c *Checker) copies(l *ledgerView, e int64) int {
+	q, ensemble, n := l.record.Quorum(), l.record.EnsembleOf(ledger.EntryID(e)), 0
+	for k := range q.Write {
+		b := c.bookie(string(ensemble[q.Index(ledger.EntryID(e), k)]))
+		if b.have[l.id][e] {
+			n++
+		}
+	}
+	return n
+}
+
+// addAnswered looks at a bookie's answer to an add.
+func (c *Checker) addAnswered(b *bookieView, p *pair, x call, code wire.Code) {
+	if code != wire.OK {
+		return
+	}
+	if at, ok := b.fenced[x.ledger]; ok && x.flags&wire.RecoveryAdd == 0 && x.seq > at {
+		c.h.Break("I10", "%s takes entry %d of ledger %d from %s after it has answered a fencing read", b.name, x.entry, x.ledger, p.client.name)
+	}
+	if b.have[x.ledger] == nil {
+		b.have[x.ledger] = map[int64]bool{}
+	}
+	b.have[x.ledger][x.entry] = true
+	if x.deferred {
+		return
+	}
+	if b.acked[x.ledger] == nil {
+		b.acked[x.ledger] = map[int64]int64{}
+	}
+	if _, ok := b.acked[x.ledger][x.entry]; !ok {
+		b.acked[x.ledger][x.entry] = c.seq
+	}
+}
+
+// readAnswered looks at a bookie's answer to a read.
+func (c *Checker) readAnswered(b *bookieView, p *pair, x call, r *wire.Response) {
+	if x.flags&wire.Fence != 0 && fenceStands(r.Code) {
+		if _, ok := b.fenced[x.ledger]; !ok {
+			b.fenced[x.ledger] = c.seq
+			c.h.Add(b.name, "fenced for %s: ledger %d (%v)", p.client.name, x.ledger, r.Code)
+		}
+	}
+	if denies(r.Code) {
+		c.denied(b, p, x, r)
+		return
+	}
+	if r.Code != wire.OK {
+		return
+	}
+	switch r.Op {
+	case wire.OpRead:
+		if len(r.Body) >= bodyHead {
+			e := int64At(r.Body, 8)
+			if x.entry >= 0 && e != x.entry || int64At(r.Body, 0) != x.ledger {
+				c.h.Break("I6", "%s answers a read of entry %d of ledger %d with entry %d of ledger %d", b.name, x.entry, x.ledger, e, int64At(r.Body, 0))
+				return
+			}
+			c.content(b.name+" serves", x.ledger, e, r.Body)
+			c.serves(b, x.ledger, int64At(r.Body, 16))
+		}
+		if r.HasMaxLAC {
+			c.serves(b, x.ledger, r.MaxLAC)
+		}
+	case wire.OpBatchRead:
+		for i, body := range r.Entries {
+			c.content(b.name+" serves", x.ledger, x.entry+int64(i), body)
+			if len(body) >= bodyHead {
+				c.serves(b, x.ledger, int64At(body, 16))
+			}
+		}
+	case wire.OpReadLAC:
+		if len(r.LACBody) >= 16 {
+			c.serves(b, x.ledger, int64At(r.LACBody, 8))
+		}
+		if len(r.LastEntryBody) >= bodyHead {
+			c.serves(b, x.ledger, int64At(r.LastEntryBody, 16))
+		}
+	}
+}
+
+// serves notes a LAC that a bookie tells.
+func (c *Checker) serves(b *bookieView, ledgerID, lac int64) {
+	c.claimed(b.name, ledgerID, lac, "an answer")
+}
+
+// denied checks a "no such entry" or "no such ledger".
+func (c *Checker) denied(b *bookieView, p *pair, x call, r *wire.Response) {
+	l := c.ledgers[x.ledger]
+	if l == nil || l.record == nil || l.gone {
+		return
+	}
+	if l.record.State == ledger.StateClosed && !l.record.Names(ledger.BookieID(b.name)) {
+		return // it may have collected its copies
+	}
+	entries := b.acked[x.ledger]
+	if r.Op == wire.OpRead && x.entry >= 0 || r.Op == wire.OpBatchRead {
+		if at, ok := entries[x.entry]; ok && x.seq > at {
+			c.h.Break("I20", "%s denies entry %d of ledger %d to %s (%v), which it has acknowledged", b.name, x.entry, x.ledger, p.client.name, r.Code)
+		}
+		return
+	}
+	for e, at := range entries {
+		if x.seq > at {
+			c.h.Break("I20", "%s tells %s that ledger %d is empty (%v), but has acknowledged entry %d", b.name, p.client.name, x.ledger, r.Code, e)
+			return
+		}
+	}
+}
+
+// Lost notes that a bookie is about to lose its data.
+func (c *Checker) Lost(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.bookie(name)
+	for id := range c.ledgers {
+		b.lost[id] = true
+	}
+}
+
+// MayLose reports whether a bookie can lose its data within what the protocol promises to survive: in every write set
+// that holds entries at most Qa-1 members have lost something.
+func (c *Checker) MayLose(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.ledgers {
+		if l.record == nil || l.gone {
+			continue
+		}
+		q := l.record.Quorum()
+		for _, f := range l.record.Fragments {
+			i := slices.Index(f.Bookies, ledger.BookieID(name))
+			if i < 0 {
+				continue
+			}
+			lost := 1
+			for _, m := range f.Bookies { // all members, not only those of one write set: simpler, and never too many
+				if string(m) != name && c.bookie(string(m)).lost[l.id] {
+					lost++
+				}
+			}
+			if lost > q.Ack-1 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Wrote looks at every write of the metadata store. It fits memmeta.Tree.OnWrite.
+func (c *Checker) Wrote(key string, value []byte, v metadata.Version) {
+	id, ok := c.ledgerOf(key)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.ledger(id)
+	if value == nil {
+		l.gone = true
+		c.h.Add("store", "ledger %d deleted", id)
+		return
+	}
+	m, err := metadata.DecodeLedger(key, value)
+	if err == nil {
+		err = m.Validate()
+	}
+	if err != nil {
+		c.h.Break("I1", "record of ledger %d: %v", id, err)
+		return
+	}
+	c.h.Add("store", "ledger %d v%d: %s", id, v, describe(m))
+	if l.record != nil {
+		c.succession(l, m)
+	}
+	l.record, l.version = m, v
+	if m.State == ledger.StateClosed {
+		c.closed(l)
+	}
+}
+
+func (c *Checker) ledgerOf(key string) (int64, bool) {
+	rel, ok := strings.CutPrefix(key, metadata.DefaultRoot+"/")
+	if !ok {
+		return 0, false
+	}
+	var scheme metadata.Scheme
+	id, parent, err := scheme.ParseLedgerPath(rel)
+	return int64(id), err == nil && !parent
+}
+
+// succession checks one version of a record against the one before.
+func (c *Checker) succession(l *ledgerView, m *ledger.Metadata) {
+	old := l.record
+	switch {
+	case l.gone:
+		c.h.Break("I12", "ledger %d is written after it was deleted", l.id)
+	case old.State == ledger.StateClosed && (m.State != old.State || m.LastEntry != old.LastEntry || m.Length != old.Length):
+		c.h.Break("I12", "closed ledger %d becomes %s", l.id, describe(m))
+	case m.State < old.State:
+		c.h.Break("I12", "ledger %d goes back to %s", l.id, describe(m))
+	case old.State == ledger.StateOpen && m.State == ledger.StateInRecovery && !sameFragments(old, m):
+		c.h.Break("I13", "recovery changes the ensembles of ledger %d before it closes it", l.id)
+	case old.State == ledger.StateInRecovery && m.State == ledger.StateInRecovery && !sameFragments(old, m):
+		c.h.Break("I13", "the ensembles of ledger %d change while it is recovered", l.id)
+	case old.State == ledger.StateOpen && m.State == ledger.StateOpen && !sameFragments(old, m):
+		if first := int64(m.Last().First); first <= l.acked {
+			c.h.Break("I14", "a fragment of ledger %d starts at %d, entry %d is acknowledged", l.id, first, l.acked)
+		}
+	}
+	n := len(old.Fragments)
+	if len(m.Fragments) < n || !slices.EqualFunc(old.Fragments[:n-1], m.Fragments[:n-1], sameFragment) || m.Fragments[n-1].First != old.Fragments[n-1].First {
+		c.h.Break("I2", "the fragments of ledger %d change from %s to %s", l.id, describe(old), describe(m))
+	}
+}
+
+func sameFragment(a, b ledger.Fragment) bool {
+	return a.First == b.First && slices.Equal(a.Bookies, b.Bookies)
+}
+
+func sameFragments(a, b *ledger.Metadata) bool {
+	return slices.EqualFunc(a.Fragments, b.Fragments, sameFragment)
+}
+
+// closed checks the record of a ledger that is closed.
+func (c *Checker) closed(l *ledgerView) {
+	last := int64(l.record.LastEntry)
+	if l.acked > last {
+		c.h.Break("I4", "ledger %d is closed at %d, entry %d was acknowledged", l.id, last, l.acked)
+	}
+	if l.served > last {
+		c.h.Break("I21", "ledger %d is closed at %d, %s has stated LAC %d", l.id, last, l.servedBy, l.served)
+	}
+	if l.record.Custom[ledger.LossKey] != nil {
+		return
+	}
+	for e := int64(0); e <= last; e++ {
+		if n := c.copies(l, e); n < l.record.AckQuorum {
+			c.h.Break("I5", "ledger %d is closed at %d, entry %d has %d of %d copies: %s", l.id, last, e, n, l.record.AckQuorum, describe(l.record))
+			return
+		}
+	}
+}
+
+// Acked takes the news that an application was told that an entry is durable.
+func (c *Checker) Acked(who string, id, entry int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.ledger(id)
+	if entry <= l.acked {
+		return
+	}
+	if l.record == nil {
+		return
+	}
+	if !l.gone && l.record.State == ledger.StateClosed && entry > int64(l.record.LastEntry) {
+		c.h.Break("I4", "%s acknowledges entry %d of ledger %d, which is closed at %d", who, entry, id, l.record.LastEntry)
+	}
+	for e := l.acked + 1; e <= entry; e++ {
+		if n := c.copies(l, e); n < l.record.AckQuorum && !l.gone {
+			c.h.Break("I19", "%s acknowledges entry %d of ledger %d with %d of %d copies on %s", who, e, id, n, l.record.AckQuorum, describe(l.record))
+			break
+		}
+	}
+	l.acked = entry
+}
+
+// Ended takes the end that a client was told when it closed or recovered a ledger.
+func (c *Checker) Ended(who string, id, last int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.ledger(id)
+	if l.gone || l.record == nil {
+		return
+	}
+	if l.record.State != ledger.StateClosed || int64(l.record.LastEntry) != last {
+		c.h.Break("I3", "%s was told that ledger %d ends at %d, the record says %s", who, id, last, describe(l.record))
+	}
+}
+
+// describe writes a record in one line.
+func describe(m *ledger.Metadata) string {
+	var s strings.Builder
+	s.WriteString(m.State.String())
+	for _, f := range m.Fragments {
+		s.WriteString(" ")
+		s.WriteString(itoa(int64(f.First)))
+		s.WriteString(":")
+		for i, b := range f.Bookies {
+			if i > 0 {
+				s.WriteString(",")
+			}
+			s.WriteString(string(b))
+		}
+	}
+	if m.State == ledger.StateClosed {
+		s.WriteString(" ends at " + itoa(int64(m.LastEntry)) + ", " + itoa(m.Length) + " bytes")
+	}
+	return s.String()
+}

@@ -1,0 +1,146 @@
+package bktest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/metadata/memmeta"
+)
+
+// Cluster is one run: a metadata store, bookies, clients, and the trouble that they have.
+type Cluster struct {
+	cfg     Config
+	h       *History
+	check   *Checker
+	net     *Net
+	tree    *memmeta.Tree
+	level   slog.Level
+	members []*member
+
+	mu     sync.Mutex // guards what follows
+	rng    *rand.Rand // of store faults, which several processes ask for
+	stormy bool       // the store has faults
+	ops    *opLog
+	books  *shelf
+}
+
+// Result is what came of a run.
+type Result struct {
+	Config  Config
+	History *History
+	Broken  []string // violated invariants, first one first; nil for a good run
+	Acked   int64    // entries acknowledged
+	Closed  int      // ledgers closed in the end
+	Faults  int      // troubles that happened
+	Took    time.Duration
+}
+
+// Run makes one run. It must be called in a synctest bubble, whose clock it uses.
+func Run(cfg Config, level slog.Level) Result {
+	h := NewHistory()
+	began := time.Now()
+	c := &Cluster{cfg: cfg, h: h, check: NewChecker(h), tree: memmeta.NewTree(), level: level, rng: rand.New(rand.NewPCG(cfg.Seed, 0x73746f7265)),
+		ops: newOpLog(began), books: newShelf()}
+	c.net = NewNet(cfg.Seed, cfg.Latency, c.check)
+	c.tree.OnWrite(c.check.Wrote)
+	h.Add("run", "%s", cfg.String())
+	r := Result{Config: cfg, History: h}
+	if err := c.boot(); err != nil {
+		h.Break("setup", "%v", err)
+	} else {
+		w := startWork(c)
+		n := newNemesis(c, w)
+		n.storm()
+		r.Faults = n.count
+		w.stop()
+		c.heal()
+		w.finish()
+		c.audit()
+		r.Closed = w.closed
+		// check
+		r.Acked = c.ops.acked()
+	}
+	for _, m := range c.members {
+		m.stop()
+	}
+	r.Broken, r.Took = h.Broken(), time.Since(began)
+	return r
+}
+
+// boot formats the cluster and starts its bookies.
+func (c *Cluster) boot() error {
+	store := c.tree.Open()
+	defer func() { _ = store.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := metadata.NewViews(store, metadata.DefaultRoot).Cluster.Init(ctx); err != nil {
+		return err
+	}
+	for i := range c.cfg.Bookies {
+		m := newMember(c, fmt.Sprintf("bk%d", i))
+		c.members = append(c.members, m)
+		if err := m.start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// heal ends all trouble and brings every bookie back.
+func (c *Cluster) heal() {
+	c.h.Add("run", "the trouble is over")
+	c.setStormy(false)
+	c.net.Heal()
+	c.tree.LandLate()
+	for _, m := range c.members {
+		m.healDisk()
+		if m.up && !m.kept { // a failed journal stays failed until its bookie starts again
+			m.stop()
+		}
+		for attempt := 1; !m.up; attempt++ {
+			if err := m.start(); err != nil {
+				if attempt == 3 {
+					c.h.Break("liveness", "%s does not start on a good disk: %v", m.name, err)
+					break
+				}
+				time.Sleep(5 * time.Second) //nolint:forbidigo // the bubble's clock: an operator tries again
+			}
+		}
+	}
+}
+
+func (c *Cluster) setStormy(on bool) {
+	c.mu.Lock()
+	c.stormy = on
+	c.mu.Unlock()
+	if !on {
+		return
+	}
+	c.h.Add("store", "is in trouble")
+}
+
+// storeFaults returns the faults that one process meets at the store while it is in trouble.
+func (c *Cluster) storeFaults(name string) func(memmeta.Op) memmeta.Fault {
+	return func(op memmeta.Op) memmeta.Fault {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		f := memmeta.Fault{Delay: c.cfg.Latency/2 + time.Duration(c.rng.Int64N(int64(c.cfg.Latency)))}
+		if !c.stormy {
+			return f
+		}
+		switch k := c.rng.IntN(10); {
+		case k < 2:
+			f.Delay += time.Duration(c.rng.Int64N(int64(3 * time.Second)))
+		case k < 3:
+			f.Err = fmt.Errorf("the store does not hear %s", name)
+		case k < 6 && op.Name == "txn":
+			f.Outcome = []memmeta.Outcome{memmeta.Applied, memmeta.Dropped, memmeta.Late}[c.rng.IntN(3)]
+		}
+		return f
+	}
+}

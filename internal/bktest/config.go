@@ -1,0 +1,87 @@
+package bktest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/binderylog/bindery/internal/ledger"
+)
+
+// Fault is a kind of trouble that a run may have.
+type Fault string
+
+// The kinds.
+const (
+	FaultRestart   Fault = "restart"   // a bookie is stopped and started
+	FaultKill      Fault = "kill"      // a bookie's process dies; what it wrote is in the page cache
+	FaultPower     Fault = "power"     // a bookie loses its power, and with it what was not synced
+	FaultBlackout  Fault = "blackout"  // all bookies lose their power at once
+	FaultWipe      Fault = "wipe"      // a bookie loses its disk and comes back under its name
+	FaultPartition Fault = "partition" // links carry nothing, in both directions or in one
+	FaultReset     Fault = "reset"     // connections break
+	FaultLag       Fault = "lag"       // a link becomes slow
+	FaultPause     Fault = "pause"     // nobody hears of anybody for a while, as when a machine is suspended: clocks jump
+	FaultSlowDisk  Fault = "slow-disk" // journal writes take long
+	FaultDisk      Fault = "disk"      // reads, writes or syncs fail
+	FaultFull      Fault = "full"      // a disk is full for a while
+	FaultStore     Fault = "store"     // the metadata store is slow, away, or does not say what it did
+	FaultSession   Fault = "session"   // a bookie's metadata session ends
+	FaultDeath     Fault = "death"     // a client dies with its writers
+)
+
+// AllFaults lists the kinds.
+var AllFaults = []Fault{FaultRestart, FaultKill, FaultPower, FaultBlackout, FaultWipe, FaultPartition, FaultReset, FaultLag, FaultPause,
+	FaultSlowDisk, FaultDisk, FaultFull, FaultStore, FaultSession, FaultDeath}
+
+// Config is one run. It follows from the seed alone.
+type Config struct {
+	Seed    uint64
+	Bookies int
+	Clients int
+	Ledgers int
+	Entries int // of each ledger, at most
+	Quorums []ledger.Quorum
+	Defer   bool          // some ledgers have their sync deferred
+	For     time.Duration // how long there is trouble
+	Calm    time.Duration // mean time between two troubles
+	Latency time.Duration
+	Faults  []Fault
+}
+
+// NewConfig draws a run. Every run has some kinds of trouble only, so that rare combinations get room.
+func NewConfig(seed uint64) Config {
+	rng := rand.New(rand.NewPCG(seed, 0x636f6e666967))
+	c := Config{
+		Seed: seed, Bookies: 4 + rng.IntN(3), Clients: 2 + rng.IntN(3), Ledgers: 3 + rng.IntN(6), Entries: 20 + rng.IntN(120),
+		Defer: rng.IntN(4) == 0, For: time.Duration(15+rng.IntN(30)) * time.Second, Calm: time.Duration(500+rng.IntN(4000)) * time.Millisecond,
+		Latency: []time.Duration{50 * time.Microsecond, time.Millisecond, 20 * time.Millisecond}[rng.IntN(3)],
+	}
+	all := []ledger.Quorum{{Ensemble: 3, Write: 3, Ack: 2}, {Ensemble: 3, Write: 2, Ack: 2}, {Ensemble: 4, Write: 3, Ack: 2}, {Ensemble: 3, Write: 3, Ack: 3},
+		{Ensemble: 2, Write: 2, Ack: 1}, {Ensemble: 4, Write: 2, Ack: 1}}
+	c.Quorums = append(c.Quorums, all[0])
+	for range rng.IntN(3) {
+		c.Quorums = append(c.Quorums, all[rng.IntN(len(all))])
+	}
+	for _, f := range AllFaults {
+		if rng.IntN(3) == 0 {
+			c.Faults = append(c.Faults, f)
+		}
+	}
+	return c
+}
+
+// Has reports whether the run has a kind of trouble.
+func (c *Config) Has(f Fault) bool { return slices.Contains(c.Faults, f) }
+
+// String describes the run in one line.
+func (c *Config) String() string {
+	kinds := make([]string, len(c.Faults))
+	for i, f := range c.Faults {
+		kinds[i] = string(f)
+	}
+	return fmt.Sprintf("seed %d: %d bookies, %d clients, %d ledgers of up to %d entries, quorums %v, deferred %v, latency %v, %v of trouble every %v: %s",
+		c.Seed, c.Bookies, c.Clients, c.Ledgers, c.Entries, c.Quorums, c.Defer, c.Latency, c.For, c.Calm, strings.Join(kinds, " "))
+}

@@ -13,7 +13,7 @@ type pipeline struct {
 
 // current reports whether b is the bookie at index i. Answers of others are stale and are dropped.
 func (p *pipeline) current(i int, b BookieID) bool {
-	return i >= 0 && i < len(p.ensemble) && p.ensemble[i] == b
+	return i >= 0 && i < len(p.ensemble) && (p.ensemble[i] == b || mutant == MutantStaleAcks)
 }
 
 // push adds the next entry and sends it to the members of its write set that are not known to have failed.
@@ -50,7 +50,9 @@ func (p *pipeline) swap(next []BookieID, reinstated IndexSet, out []Action) []Ac
 	for n := range p.acks.n {
 		e, add := p.acks.first+EntryID(n), p.acks.at(n)
 		again := moved & p.q.WriteSet(e)
-		add.acked &^= again
+		if mutant != MutantAcksNotUnset {
+			add.acked &^= again
+		}
 		for ; again != 0; again = again.Without(again.First()) {
 			i := again.First()
 			out = append(out, Action{Kind: ActSend, Entry: e, Index: i, Bookie: next[i], LAC: add.lac, Length: add.length, Round: p.round})

@@ -182,6 +182,10 @@ func (r *Recovery) read(record *Metadata, version int64, out []Action) []Action 
 	if version < r.version {
 		return append(out, Action{Kind: ActRead, Retry: true})
 	}
+	if mutant == MutantRecoveryClosesAnyVersion && r.phase == recSealing {
+		r.version = version
+		return r.write(r.proposal, out)
+	}
 	if r.phase == recSealing && record.State != StateClosed {
 		if r.doubt && version == r.version {
 			return r.write(r.proposal, out)
@@ -256,8 +260,13 @@ func (r *Recovery) fenceAnswer(ev Event, out []Action) []Action {
 
 // startReading is R3: everything before the last fragment is confirmed by the existence of that fragment.
 func (r *Recovery) startReading(out []Action) []Action {
-	r.base = max(r.base, r.record.Last().First-1)
+	if mutant != MutantRecoveryStartsAtLAC {
+		r.base = max(r.base, r.record.Last().First-1)
+	}
 	r.acks.Reset(r.base + 1)
-	r.phase = recReading
+	r.phase, r.stopped = recReading, mutant == MutantRecoveryClosesAtLAC
+	if r.stopped {
+		return r.sealWhenDone(out)
+	}
 	return r.readMore(out)
 }

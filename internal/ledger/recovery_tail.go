@@ -38,7 +38,7 @@ func (r *Recovery) readAnswer(ev Event, out []Action) []Action {
 		return out
 	case ev.Answer == AnswerOK:
 		read.found, read.lac, read.length = true, ev.LAC, ev.Length
-	case ev.Answer == AnswerNegative:
+	case ev.Answer == AnswerNegative, mutant == MutantUnknownIsDenial:
 		read.negative = read.negative.With(ev.Index)
 	default:
 		read.useless = read.useless.With(ev.Index)
@@ -75,8 +75,16 @@ func (r *Recovery) decide(out []Action) []Action {
 // readd is R5 for one entry.
 func (r *Recovery) readd(read recoveryRead, out []Action) []Action {
 	lac := min(max(r.base, read.lac), read.entry-1)
+	if mutant == MutantRecoverySendsOwnLAC {
+		lac = read.entry - 1
+	}
 	r.readded = true
 	out = r.push(lac, read.length, out)
+	if mutant == MutantRecoveryWritesNothing {
+		r.acks.Reset(read.entry + 1)
+		r.length = read.length
+		return out[:0]
+	}
 	return r.replaceFailed(out)
 }
 
@@ -165,7 +173,7 @@ func (r *Recovery) picked(picks []Pick, out []Action) []Action {
 
 // sealWhenDone goes on to R7 when the end is known and everything before it is written back.
 func (r *Recovery) sealWhenDone(out []Action) []Action {
-	if r.phase != recReading || !r.stopped || r.acks.Len() > 0 {
+	if r.phase != recReading || !r.stopped || r.acks.Len() > 0 && mutant != MutantRecoveryDoesNotWait {
 		return out
 	}
 	last := r.acks.First() - 1
@@ -214,8 +222,14 @@ func (r *Recovery) lengthAnswer(ev Event, out []Action) []Action {
 func (r *Recovery) seal(out []Action) []Action {
 	p := *r.record
 	p.State, p.LastEntry, p.Length, p.Fragments = StateClosed, r.acks.First()-1, r.length, r.fragments
+	if mutant == MutantRecoveryDoesNotWait && r.acks.Len() > 0 {
+		p.LastEntry, p.Length = r.acks.Next()-1, r.acks.at(r.acks.Len()-1).length
+	}
 	r.noteLoss(&p)
 	r.checks = namedChecks(r.checks, r.fragments[len(r.record.Fragments)-1:])
+	if mutant == MutantIncarnationsNotChecked {
+		r.checks = nil
+	}
 	r.phase = recSealing
 	return r.write(&p, out)
 }

@@ -101,11 +101,11 @@ func (r *Replica) CheckAdd(key []byte, recovery bool, lossEpoch uint64) Verdict 
 		return Accepted
 	case r.Tombstone:
 		return NeedsVerify
-	case r.Limbo:
+	case r.Limbo && mutant != MutantLimboTakesAdds:
 		return RefusedLimbo
-	case r.Fenced:
+	case r.Fenced && (!r.Limbo || mutant != MutantLimboTakesAdds) && mutant != MutantFenceIgnored:
 		return RefusedFenced
-	case r.LossEpoch < lossEpoch:
+	case r.LossEpoch < lossEpoch && mutant != MutantStaleEpochAccepted:
 		return NeedsVerify
 	}
 	return Accepted
@@ -118,7 +118,7 @@ func (r *Replica) Accept(key []byte, recovery bool) (changed bool) {
 	if recovery {
 		r.Generation++
 		if r.Tombstone {
-			r.Tombstone, r.Fenced = false, true
+			r.Tombstone, r.Fenced = false, mutant != MutantReaddUnfencesTombstone
 		}
 		changed = true
 	}
@@ -176,7 +176,7 @@ func (r *Replica) Read(found bool) ReadVerdict {
 	switch {
 	case found:
 		return Serve
-	case r.Limbo:
+	case r.Limbo && mutant != MutantLimboDenies:
 		return UnknownAnswer
 	case r.Known():
 		return NoEntry
@@ -187,7 +187,7 @@ func (r *Replica) Read(found bool) ReadVerdict {
 // ReadLast judges every read whose answer depends on which entry is the highest or which entries exist: entry -1,
 // READ_LAC, long poll, the list of entries. In limbo there is no such answer, even if entries are there.
 func (r *Replica) ReadLast(found bool) ReadVerdict {
-	if r.Limbo {
+	if r.Limbo && mutant != MutantLimboDenies {
 		return UnknownAnswer
 	}
 	return r.Read(found)
@@ -251,7 +251,7 @@ func (r *Replica) CheckForce(lossEpoch uint64) Verdict {
 // UncleanStop applies an unclean stop to a ledger whose un-synced deferred adds may be gone: it is fenced, and force
 // fails for ever. It is not in limbo, since nothing was promised about those entries.
 func (r *Replica) UncleanStop() (changed bool) {
-	if !r.Deferred || r.ForceLost {
+	if !r.Deferred || r.ForceLost || mutant == MutantUncleanStopIgnored {
 		return false
 	}
 	r.Fenced, r.ForceLost = true, true
@@ -284,6 +284,6 @@ func (r *Replica) Delete(generation uint32) (done bool) {
 	if r.Generation != generation {
 		return false
 	}
-	*r = Replica{Tombstone: true, Generation: generation + 1}
+	*r = Replica{Tombstone: mutant != MutantDeleteForgets, Generation: generation + 1}
 	return true
 }

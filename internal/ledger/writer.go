@@ -179,7 +179,10 @@ func (w *Writer) append(size int64, out []Action) []Action {
 	}
 	w.length += size
 	w.headerLAC = w.lac
-	out = w.push(w.lac, w.length, out)
+	if mutant == MutantLACFromUnacked {
+		w.headerLAC = w.acks.Next() - 1
+	}
+	out = w.push(w.headerLAC, w.length, out)
 	if !w.changing && w.failed&^w.unplaced != 0 { // a failure that came when nothing was pending
 		return w.startChange(out)
 	}
@@ -224,14 +227,22 @@ func (w *Writer) bookieFailed(i int, out []Action) []Action {
 	return w.startChange(out)
 }
 
+// quorum is the number of acks that an add needs.
+func (w *Writer) quorum() int {
+	if mutant == MutantAckShort {
+		return max(w.q.Ack-1, 1)
+	}
+	return w.q.Ack
+}
+
 // release hands over every complete add at the head of the queue.
 func (w *Writer) release(out []Action) []Action {
-	if w.changing || w.phase != phaseOpen {
+	if w.changing && mutant != MutantReleaseDuringChange || w.phase != phaseOpen {
 		return out
 	}
 	first := w.acks.First()
 	for {
-		length, ok := w.acks.popComplete(w.q.Ack)
+		length, ok := w.acks.popComplete(w.quorum())
 		if !ok {
 			break
 		}

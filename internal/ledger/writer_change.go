@@ -33,7 +33,7 @@ func (w *Writer) picked(picks []Pick, out []Action) []Action {
 func (w *Writer) propose(next []BookieID, changed bool, out []Action) []Action {
 	p := *w.record
 	if changed {
-		fragments, ok := withFragment(w.record.Fragments, w.lac+1, next)
+		fragments, ok := withFragment(w.record.Fragments, w.changeStart(), next)
 		if !ok {
 			return w.abandon(CauseConflict, out)
 		}
@@ -44,6 +44,14 @@ func (w *Writer) propose(next []BookieID, changed bool, out []Action) []Action {
 	}
 	w.proposal, w.loop, w.closing = &p, loopWriting, false
 	return append(out, Action{Kind: ActWrite, Record: &p, Version: w.version})
+}
+
+// changeStart is the first entry of a fragment added now.
+func (w *Writer) changeStart() EntryID {
+	if mutant == MutantChangeStartsTooLate {
+		return w.acks.Next()
+	}
+	return w.lac + 1
 }
 
 // endChange ends a change whose record is stored, or that has nothing to store: it starts over if more bookies failed
@@ -92,7 +100,10 @@ func (w *Writer) conflict(out []Action) []Action {
 func (w *Writer) metaUnknown(out []Action) []Action {
 	switch w.loop {
 	case loopWriting:
-		w.doubt, w.proposal, w.loop = true, nil, loopReading
+		if mutant == MutantSentEnsembleAdopted && !w.closing {
+			return w.written(w.version+1, out)
+		}
+		w.doubt, w.proposal, w.loop = mutant != MutantDoubtDropped, nil, loopReading
 	case loopReading:
 	default:
 		return out

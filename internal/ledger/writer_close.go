@@ -51,6 +51,9 @@ func (w *Writer) closeAfterRead(out []Action) []Action {
 		}
 		return w.writeClosed(out)
 	case StateInRecovery:
+		if mutant == MutantCloseFromRecovery {
+			return w.writeClosed(out)
+		}
 		return w.finish(CauseFenced, out)
 	default:
 		if r.LastEntry == w.lac && r.Length == w.lacLength {

@@ -75,7 +75,7 @@ func (w *Writer) forceAnswer(ev Event, out []Action) []Action {
 	if !w.current(ev.Index, ev.Bookie) || ev.Answer != AnswerOK {
 		return w.forceFailed(CauseForce, out)
 	}
-	if a := f.covered[ev.Index]; w.cfg.Deferred && a.some && (a.mixed || a.conn != ev.Conn) {
+	if a := f.covered[ev.Index]; w.cfg.Deferred && a.some && (a.mixed || a.conn != ev.Conn) && mutant != MutantForceIgnoresConnections {
 		return w.forceFailed(CauseForce, out)
 	}
 	f.done = f.done.With(ev.Index)

@@ -123,9 +123,9 @@ func (c *conn) sendLoop(nc net.Conn) error {
 	writing := false
 	for {
 		c.mu.Lock()
-		if c.err != nil {
+		if c.err != nil { // somebody else has failed it, and said why
 			c.mu.Unlock()
-			return nil
+			return nil //nolint:nilerr // nothing went wrong here
 		}
 		if writing {
 			c.busy = false

@@ -148,7 +148,7 @@ func (l *writerLoop) step(ev ledger.Event) {
 		return
 	}
 	l.busy = true
-	for i := 0; i < len(l.acts); i++ {
+	for i := 0; i < len(l.acts); i++ { //nolint:intrange // what is carried out appends to the list
 		a := l.acts[i]
 		l.perform(&a)
 	}

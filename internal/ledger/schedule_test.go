@@ -196,7 +196,7 @@ func runSchedules(t *testing.T, n int, name string, setup func(rnd *rand.Rand) *
 func (s *schedule) finish(t *testing.T, seed int) {
 	s.fail, s.unknown, s.entries, s.recover, s.wipes, s.cuts, s.forces = 0, 0, 0, 0, 0, 0, false
 	quiet := func() {
-		for n := 0; n < 20000; n++ {
+		for range 20000 {
 			if !s.step() || len(s.broken) > 0 {
 				return
 			}

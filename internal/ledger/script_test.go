@@ -220,7 +220,7 @@ func (w *world) flightCommand(f []string) {
 
 // run lets everything arrive, metadata operations succeed, and picks take the first bookie outside the ensemble.
 func (w *world) run() {
-	for n := 0; n < 10000; n++ {
+	for range 10000 {
 		switch {
 		case len(w.messages) > 0:
 			w.deliver(w.messages[0])

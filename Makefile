@@ -14,7 +14,7 @@ FUZZTIME  ?= 5s
 CRASH_ROUNDS ?= $(or $(ROUNDS),60)
 LINT     := $(GO) tool -modfile=tools/lint/go.mod
 
-.PHONY: build run test race invariants fuzz-smoke crash e2e bench bench-compare lint fmt vet vuln arch check clean help
+.PHONY: build run test race invariants fuzz-smoke crash e2e overload bench bench-compare lint fmt vet vuln arch check clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,9 @@ crash: ## kill -9 the real binary at named points for CRASH_ROUNDS rounds
 e2e: build ## drive the real binary from outside
 	BINDERY_BIN=$(CURDIR)/bin/bindery IOBENCH_BIN=$(CURDIR)/bin/iobench $(GO) test -tags e2e -count=1 -timeout 15m -v ./test/e2e/...
 
+overload: build ## one bookie with more than it can take, and its memory budget, for DURATION (1m)
+	BINDERY_BIN=$(CURDIR)/bin/bindery $(GO) test -tags overload -count=1 -timeout 2h -v ./test/overload -overload.duration $(or $(DURATION),1m)
+
 bench: build ## journal and cluster benchmarks beside the disk's own limit, interleaved
 	$(GO) run ./bench $(BENCHFLAGS)
 
@@ -59,7 +62,7 @@ fmt: ## gofmt everything
 
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags 'e2e crash' ./test/...
+	$(GO) vet -tags 'e2e crash overload' ./test/...
 
 vuln: ## known vulnerabilities in what is linked in (needs the vulnerability database)
 	$(LINT) govulncheck ./...

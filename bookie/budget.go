@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// lane says what a request is for: the last tenth of the budget serves only what ends trouble.
+// lane says what a request is for: the last tenth of a budget serves only what ends trouble.
 type lane uint8
 
 const (
@@ -13,7 +13,7 @@ const (
 	laneReserved             // fencing, recovery and reads
 )
 
-// budget bounds the bytes of requests and answers in memory. Taking and giving back without contention is one atomic
+// budget bounds the bytes of requests and answers in memory, or a share of them. Taking and giving back without contention is one atomic
 // operation; who finds no room waits in line, per lane. A taker that asks for more than its lane has gets the whole lane.
 //
 // add may push the use over the limit (the size of an answer is known only when it has been read); then nobody gets

@@ -26,11 +26,13 @@ type conn struct {
 	// Owned by the reading goroutine.
 	dec      wire.Decoder
 	in       *[]byte // received and not yet processed; nil while idle
-	inBudget int64   // of the budget, for in
+	inFrom   *budget // what in was counted in
+	inBudget int64   // bytes of it
 	inWant   int     // size of the next buffer
 	quiet    int     // reads in a row that a smaller buffer would have held
-	armedAt  int64   // when the read deadline for a frame that is not complete was set; 0 = none is
+	armedAt  int64   // when the peer last got on with a frame that is not complete; 0 = there is none
 	progress int     // bytes received since
+	frameAt  int64   // when the wait for the rest of that frame began
 	choked   bool    // the last add that waited for room waited in vain
 
 	closing   chan struct{} // closed by shut
@@ -128,7 +130,7 @@ func (c *conn) readLoop() error {
 			return err
 		}
 		if used > 0 {
-			c.progress += bufMedium // a whole frame is progress
+			c.progress, c.frameAt = slowPace, 0 // a whole frame is progress
 		}
 		if err := c.keep(used); err != nil {
 			return err
@@ -140,10 +142,21 @@ func (c *conn) readLoop() error {
 func (c *conn) waitWritable() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for !c.isShut && (c.unsent > connOutHigh || c.reads.Load() >= connReadsMax) {
+	for !c.isShut && c.chokedLocked() {
 		c.cond.Wait()
 	}
 	return !c.isShut
+}
+
+func (c *conn) chokedLocked() bool {
+	return c.unsent > connOutHigh || c.reads.Load() >= connReadsMax || c.parked.len() >= parkedMax
+}
+
+// mayRead reports whether another read of the peer can be taken without waiting.
+func (c *conn) mayRead() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.chokedLocked()
 }
 
 // fill reads once into the buffer, getting one when there is something to read.
@@ -156,6 +169,9 @@ func (c *conn) fill() error {
 		return errDrain // whoever stops the server sets a deadline, which arm may have overwritten
 	}
 	n, err := c.sock.read(c)
+	for err != nil && c.mayContinue(err) {
+		n, err = c.sock.read(c)
+	}
 	if err != nil {
 		return c.readError(err)
 	}
@@ -167,19 +183,49 @@ func (c *conn) fill() error {
 // arm sets the deadline for the rest of a frame: a peer that stops in the middle of one holds a buffer, and not for
 // ever. Progress moves the deadline on.
 func (c *conn) arm() {
-	const enough = 16 << 10 // bytes; a trickle is not progress
 	switch {
 	case c.in == nil && c.armedAt != 0:
-		c.armedAt = 0
+		c.armedAt, c.frameAt = 0, 0
 		_ = c.nc.SetReadDeadline(time.Time{})
 	case c.in != nil:
 		t := now()
-		if c.armedAt != 0 && (c.progress < enough || t-c.armedAt < int64(time.Second)) {
+		if c.frameAt == 0 {
+			c.frameAt = t
+		}
+		if c.armedAt != 0 && (c.progress < slowPace || t-c.armedAt < int64(time.Second)) {
 			return
 		}
 		c.armedAt, c.progress = t, 0
-		_ = c.nc.SetReadDeadline(time.Now().Add(c.srv.slowClientTimeout()))
+		c.setReadStep()
 	}
+}
+
+// setReadStep sets the time after which mayContinue is asked.
+func (c *conn) setReadStep() {
+	_ = c.nc.SetReadDeadline(time.Now().Add(min(pressedTimeout, c.srv.slowClientTimeout())))
+}
+
+// mayContinue decides, after a read that ended with err, whether the peer gets more time for the rest of its frame: it has
+// slowClientTimeout to go on with it; while others wait for the room of its frame it has pressedTimeout for that, and
+// slowClientTimeout for the whole frame.
+func (c *conn) mayContinue(err error) bool {
+	var ne net.Error
+	if !errors.As(err, &ne) || !ne.Timeout() || c.srv.stopping.Load() || c.armedAt == 0 {
+		return false
+	}
+	t, patience := now(), int64(c.srv.slowClientTimeout())
+	if c.progress >= slowPace {
+		c.armedAt, c.progress = t, 0
+	}
+	stalled := t - c.armedAt
+	if stalled >= patience {
+		return false
+	}
+	if c.inFrom == c.srv.frames && c.srv.frames.pressed() && (stalled >= int64(pressedTimeout) || t-c.frameAt >= patience) {
+		return false
+	}
+	c.setReadStep()
+	return true
 }
 
 func (c *conn) readError(err error) error {
@@ -207,16 +253,18 @@ func (c *conn) room() []byte {
 	return b[len(b):cap(b)]
 }
 
-// takeIn gets a buffer for n bytes. Small ones are always had; for a large one the budget must have room.
+// takeIn gets a buffer for n bytes, or for less. Small ones are always had; for a large one there must be room.
 func (c *conn) takeIn(n int) {
-	if n > bufSmall && c.srv.budget.try(int64(n), laneOrdinary) {
-		c.inBudget = int64(n)
-	} else {
+	c.inFrom = c.srv.buffers
+	switch {
+	case n > bufMedium && c.inFrom.try(int64(n), laneOrdinary):
+	case n > bufSmall && c.inFrom.try(bufMedium, laneOrdinary):
+		n = bufMedium
+	default:
 		n = bufSmall
-		c.inBudget = bufSmall
-		c.srv.budget.add(bufSmall)
+		c.inFrom.add(bufSmall)
 	}
-	c.in = getBuf(n)
+	c.in, c.inBudget = getBuf(n), int64(n)
 }
 
 func (c *conn) dropIn() {
@@ -225,8 +273,8 @@ func (c *conn) dropIn() {
 	}
 	putBuf(c.in)
 	c.in = nil
-	c.srv.budget.release(c.inBudget)
-	c.inBudget = 0
+	c.inFrom.release(c.inBudget)
+	c.inFrom, c.inBudget = nil, 0
 }
 
 // adapt chooses the size of the next buffer: large at once when a read filled the buffer, small after a while of little.
@@ -269,17 +317,27 @@ func (c *conn) keep(used int) error {
 	}
 }
 
-// growIn moves rest to a larger buffer, in steps: what a peer claims is believed as far as it has sent.
+// growIn moves rest to a larger buffer, in steps: what a peer claims is believed as far as it has sent. Room is taken for
+// the whole frame at once, from a share of memory that nobody waits for who has some of it: connections that all have part
+// of a frame can not keep one another from the rest.
 func (c *conn) growIn(rest []byte, need int) error {
 	size := min(need, max(bufLarge, 2*len(rest)))
-	got := c.srv.budget.acquire(int64(size), laneOf(rest), c.closing)
-	if got == 0 {
-		return net.ErrClosed
+	from, got := c.inFrom, int64(0)
+	if from != c.srv.frames {
+		if from, got = c.srv.buffers, int64(need); need > bufLarge || !from.try(got, laneOrdinary) {
+			from = c.srv.frames
+			if got = from.acquire(got, laneOf(rest), c.closing); got == 0 {
+				return net.ErrClosed
+			}
+			c.armedAt, c.frameAt = 0, 0 // the wait was not the peer's fault
+		}
+	} else {
+		got, c.inBudget = c.inBudget, 0
 	}
 	bigger := getBuf(size)
 	*bigger = append(*bigger, rest...)
 	c.dropIn()
-	c.in, c.inBudget = bigger, got
+	c.in, c.inFrom, c.inBudget = bigger, from, got
 	return nil
 }
 

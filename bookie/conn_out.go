@@ -9,9 +9,12 @@ import (
 	"github.com/binderylog/bindery/journal"
 )
 
-// pressedTimeout replaces the slow-client timeout for a peer that takes nothing while others wait for the room that its
-// answers fill.
-const pressedTimeout = 2 * time.Second
+// While others wait for the room that a peer fills, with answers that it does not take or with a frame that it does not
+// complete, it is cut unless it gets on by slowPace bytes in pressedTimeout.
+const (
+	pressedTimeout = 2 * time.Second
+	slowPace       = 16 << 10
+)
 
 // slotLocked takes a slot for an answer to r that a journal will release.
 func (c *conn) slotLocked(r *wire.Request, start int64, size int) uint32 {
@@ -280,12 +283,14 @@ func (c *conn) writeAll(p []byte) error {
 	const piece = 64 << 10
 	step := min(time.Second, c.srv.slowClientTimeout())
 	progress := time.Now()
+	window, inWindow := progress, 0
 	for len(p) > 0 {
 		_ = c.nc.SetWriteDeadline(time.Now().Add(step))
 		n, err := c.nc.Write(p[:min(piece, len(p))])
 		p = p[n:]
 		if n > 0 {
 			progress = time.Now()
+			inWindow += n
 			c.mu.Lock()
 			c.unsent -= int64(n)
 			c.uncountLocked()
@@ -293,14 +298,16 @@ func (c *conn) writeAll(p []byte) error {
 			c.cond.Broadcast()
 			c.mu.Unlock()
 		}
-		if err == nil {
-			continue
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
+		crawls := false
+		if time.Since(window) >= pressedTimeout {
+			crawls = inWindow < slowPace && len(p) > 0
+			window, inWindow = time.Now(), 0
+		}
 		stalled := time.Since(progress)
-		if stalled >= c.srv.slowClientTimeout() || (stalled >= pressedTimeout && c.srv.budget.pressed()) {
+		if stalled >= c.srv.slowClientTimeout() || crawls && c.srv.budget.pressed() {
 			c.srv.slowClient(c, stalled)
 			return errSlowClient
 		}

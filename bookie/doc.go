@@ -20,8 +20,10 @@
 //   - Whatever may have been lost is in limbo, fenced and durable before the first answer: unknown, never "no such entry".
 //   - Code that acknowledges never waits for a peer, and code that holds a ledger's lock waits for nothing.
 //   - Bytes of requests and answers in memory stay within the in-flight budget, give or take one entry per read worker
-//     and 4 KiB per busy connection. Its last tenth serves fencing, recovery and reads only. For a peer that does not take
-//     its answers at most 1 MiB is read ahead, and nothing while the budget is nearly used up.
+//     and 4 KiB per busy connection. A quarter of it is for buffers, a quarter for large frames, half for what is under
+//     way; the last tenth of that serves fencing, recovery and reads only. Nobody waits for buffers, and who has room for
+//     a large frame waits only for its peer and for what is under way: peers that are stuck do not stop the others. For a
+//     peer that does not take its answers at most 1 MiB is read ahead, and nothing while the budget is nearly used up.
 //
 // Start: take the port (connections are closed at once), lock and check the directories against metadata, open journals
 // and storage, replay, sync what was replayed, put losses into limbo, serve, watch disks and collect garbage, register.
@@ -38,6 +40,6 @@
 // leaf but for the budget. No lock is held across disk or network.
 //
 // Limits: frames of Options.FrameLimit bytes, 65,536 connections, 65,536 waiting long polls, 1,024 unanswered reads per
-// connection, 1 MiB of unsent answers per connection before it is not read any more, 4,096 adds waiting for metadata,
+// connection, 1 MiB of unsent answers or 64 reads that wait for them per connection before it is not read any more, 4,096 adds waiting for metadata,
 // master keys of 1 KiB, batch reads of 5 MiB.
 package bookie

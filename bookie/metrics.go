@@ -69,13 +69,14 @@ func (s *server) writeMetrics(w io.Writer) {
 		fmt.Fprintf(w, "bindery_rejected_total{reason=\"%s\"} %d\n", c, m.refused[i].Load())
 	}
 	ordinary, reserved := s.reads.queued()
+	used, limit, waiting := s.inFlight()
 	for _, g := range []struct {
 		kind, name string
 		value      int64
 	}{
-		{"gauge", "bindery_in_flight_bytes", s.budget.used.Load()},
-		{"gauge", "bindery_in_flight_limit_bytes", s.budget.limit[laneReserved].Load()},
-		{"gauge", "bindery_in_flight_waiting", int64(s.budget.nWaiting.Load())},
+		{"gauge", "bindery_in_flight_bytes", used},
+		{"gauge", "bindery_in_flight_limit_bytes", limit},
+		{"gauge", "bindery_in_flight_waiting", waiting},
 		{"gauge", "bindery_connections", m.connections.Load()},
 		{"gauge", "bindery_long_polls", s.polls.Load()},
 		{"counter", "bindery_slow_client_closed_total", int64(m.slowClosed.Load())}, //nolint:gosec // a count
@@ -84,7 +85,7 @@ func (s *server) writeMetrics(w io.Writer) {
 		{"counter", "bookie_WRITE_BYTES", int64(m.writeBytes.Load())},               //nolint:gosec // a count
 		{"counter", "bookie_READ_BYTES", int64(m.readBytes.Load())},                 //nolint:gosec // a count
 		{"gauge", "bookkeeper_server_ADD_ENTRY_IN_PROGRESS", s.addsInProgress.Load()},
-		{"gauge", "bookkeeper_server_ADD_ENTRY_BLOCKED", int64(s.budget.nWaiting.Load())},
+		{"gauge", "bookkeeper_server_ADD_ENTRY_BLOCKED", waiting},
 		{"gauge", "bookkeeper_server_READ_ENTRY_IN_PROGRESS", int64(ordinary + reserved)},
 		{"gauge", "bookkeeper_server_READ_ENTRY_BLOCKED", 0},
 	} {

@@ -71,6 +71,7 @@ const (
 	longPollsMax      = 1 << 16         // waiting long polls of one bookie; about 400 bytes each
 	batchReadMax      = 5 << 20         // bytes of a batch read answer, whatever the client asks
 	connReadsMax      = 1024            // reads of one connection that have not been answered
+	parkedMax         = 64              // of them such that wait until the peer has taken earlier answers
 	connOutHigh       = 1 << 20         // unsent answer bytes of one connection beyond which it is not read
 	verifyMax         = 4096            // adds that wait for a metadata read
 	verifyConcurrency = 8

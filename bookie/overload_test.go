@@ -1,6 +1,7 @@
 package bookie
 
 import (
+	"bytes"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,16 @@ func TestBudgetLanes(t *testing.T) {
 	require.Zero(t, b.used.Load())
 }
 
+func (s *server) used() int64 {
+	used, _, _ := s.inFlight()
+	return used
+}
+
+func (s *server) allowed() int64 {
+	_, limit, _ := s.inFlight()
+	return limit
+}
+
 func TestBudgetStress(t *testing.T) {
 	b := newBudget(1000)
 	var held, most atomic.Int64
@@ -96,16 +107,16 @@ func TestSlowClient(t *testing.T) {
 	for range 500 { // 100 MB of answers
 		slow.write(req)
 	}
-	require.Eventually(t, func() bool { return b.srv.budget.used.Load() > 1<<20 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() > 1<<20 }, 5*time.Second, time.Millisecond)
 	most := int64(0)
 	for range 50 {
-		most = max(most, b.srv.budget.used.Load())
+		most = max(most, b.srv.used())
 		require.Equal(t, wire.OK, c.read(wire.V2, 1, 1).Code, "others are served")
 		time.Sleep(10 * time.Millisecond)
 	}
 	require.LessOrEqual(t, most, connOutHigh+int64(b.o.ReadWorkers+1)*(210<<10)+500*readOverhead+bufLarge)
 	require.Eventually(t, func() bool { return b.srv.m.slowClosed.Load() == 1 }, 10*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return b.srv.budget.used.Load() <= 2*bufSmall+1<<20 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() <= 2*bufSmall+1<<20 }, 10*time.Second, 10*time.Millisecond)
 	require.Contains(t, b.logs.String(), "does not read its answers")
 	require.Equal(t, wire.OK, c.read(wire.V2, 1, 1).Code)
 }
@@ -128,13 +139,98 @@ func TestManySlowClients(t *testing.T) {
 	limit := b.o.InFlightBytes + 30*(110<<10) + int64(b.o.ReadWorkers)*(110<<10) // one answer each, when the budget is full
 	most := int64(0)
 	for start := time.Now(); time.Since(start) < 2*time.Second; {
-		most = max(most, b.srv.budget.used.Load())
+		most = max(most, b.srv.used())
 		require.Equal(t, wire.OK, c.read(wire.V2, 1, 1).Code)
 		c.add(2, most, "adds are taken again as soon as somebody is cut")
 	}
 	require.LessOrEqual(t, most, limit)
 	require.Eventually(t, func() bool { return b.srv.m.slowClosed.Load() == 30 }, 20*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return b.srv.budget.used.Load() <= bufLarge }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() <= bufLarge }, 10*time.Second, 10*time.Millisecond)
+}
+
+// Peers that stop in the middle of a large frame keep nobody from sending large frames, or small ones.
+func TestPartOfALargeFrame(t *testing.T) {
+	b := startBookie(t, bookieConfig{mod: func(o *Options) {
+		o.InFlightBytes = 4 << 20
+		o.Storage.WriteCacheBytes = 32 << 20
+	}})
+	frame := encode(t, addReq(wire.V2, 1, 0, -1, string(make([]byte, 3<<20))))
+	for range 2 { // room for one: each is cut in its turn
+		go func(c *client) { _, _ = c.c.Write(frame[:len(frame)/2]) }(b.dial())
+	}
+	require.Eventually(t, b.srv.frames.pressed, 5*time.Second, time.Millisecond)
+	small, large := b.dial(), b.dial()
+	for e := range int64(50) {
+		small.add(2, e, "x")
+	}
+	go func() { _, _ = large.c.Write(encode(t, addReq(wire.V2, 3, 0, -1, string(make([]byte, 2<<20))))) }()
+	require.Equal(t, wire.OK, large.recv(wire.V2).Code)
+	require.EqualValues(t, 2, b.srv.m.slowClosed.Load())
+}
+
+// Many peers that send large frames at the same time, piece by piece, all get through with room for one frame.
+func TestLargeFramesTakeTurns(t *testing.T) {
+	b := startBookie(t, bookieConfig{mod: func(o *Options) {
+		o.InFlightBytes = 4 << 20
+		o.Storage.WriteCacheBytes = 32 << 20
+	}})
+	var clients []*client
+	for i := range int64(12) {
+		c := b.dial()
+		clients = append(clients, c)
+		frame := encode(t, addReq(wire.V2, i, 0, -1, string(make([]byte, 900<<10))))
+		go func() {
+			for len(frame) > 0 {
+				n := min(len(frame), 100<<10)
+				if _, err := c.c.Write(frame[:n]); err != nil {
+					return
+				}
+				frame = frame[n:]
+				time.Sleep(time.Millisecond)
+			}
+		}()
+	}
+	for _, c := range clients {
+		require.Equal(t, wire.OK, c.recv(wire.V2).Code)
+	}
+	require.Zero(t, b.srv.m.slowClosed.Load())
+	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 5*time.Second, time.Millisecond)
+}
+
+// Peers that ask for much and crawl do not stop adds; they are cut when others wait for the room of their answers.
+func TestCrawlingReaders(t *testing.T) {
+	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.InFlightBytes = 4 << 20 }})
+	c := b.dial()
+	for e := range int64(10) {
+		c.add(1, e, string(make([]byte, 100<<10)))
+	}
+	req := bytes.Repeat(encode(t, wire.Request{Op: wire.OpRead, Ledger: 1, Entry: 3}), 4000)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(done)
+	for range 30 {
+		slow := b.dial()
+		require.NoError(t, slow.c.(*net.TCPConn).SetReadBuffer(4<<10))
+		go func() { _, _ = slow.c.Write(req) }()
+		wg.Go(func() {
+			one := make([]byte, 1)
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(10 * time.Millisecond):
+				}
+				if _, err := slow.c.Read(one); err != nil {
+					return
+				}
+			}
+		})
+	}
+	for e := range int64(200) {
+		c.add(2, e, string(make([]byte, 10<<10)))
+	}
+	require.LessOrEqual(t, b.srv.budget.used.Load(), 2*b.srv.budget.limit[laneReserved].Load())
 }
 
 // A peer that reads slowly, but reads, gets everything.
@@ -155,7 +251,7 @@ func TestSlowReaderGetsEverything(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	require.Eventually(t, func() bool { return b.srv.budget.used.Load() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 5*time.Second, time.Millisecond)
 }
 
 // TestReservedLane (decision 18): with the budget full of adds that the disk does not take, fences and reads get through.
@@ -180,7 +276,7 @@ func TestReservedLane(t *testing.T) {
 		}()
 	}
 	require.Eventually(t, b.srv.budget.pressed, 5*time.Second, time.Millisecond)
-	used := b.srv.budget.used.Load()
+	used := b.srv.used()
 	require.LessOrEqual(t, used, b.o.InFlightBytes)
 	require.Equal(t, wire.OK, b.dial().read(wire.V2, 1, 0).Code, "a read")
 	f := b.dial()
@@ -200,7 +296,7 @@ func TestReservedLane(t *testing.T) {
 			require.Equal(t, wire.OK, c.recv(wire.V2).Code)
 		}
 	}
-	require.Eventually(t, func() bool { return b.srv.budget.used.Load() == 0 || !b.srv.budget.pressed() }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() == 0 || !b.srv.budget.pressed() }, 5*time.Second, time.Millisecond)
 }
 
 // Connections that have gone idle hold no buffers, and nothing is left in the budget.
@@ -218,7 +314,7 @@ func TestIdleConnectionsAreCheap(t *testing.T) {
 		}
 		require.Equal(t, wire.OK, c.read(wire.V2, int64(i), 3).Code)
 	}
-	require.Eventually(t, func() bool { return b.srv.budget.used.Load() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 5*time.Second, time.Millisecond)
 	require.Equal(t, int64(50), b.srv.m.connections.Load())
 	for _, c := range clients {
 		_ = c.c.Close()
@@ -248,7 +344,7 @@ func TestAbandonedConnections(t *testing.T) {
 	}
 	fs.stall(false)
 	require.Eventually(t, func() bool {
-		return b.srv.budget.used.Load() == 0 && b.srv.addsInProgress.Load() == 0 && b.srv.m.connections.Load() <= 1
+		return b.srv.used() == 0 && b.srv.addsInProgress.Load() == 0 && b.srv.m.connections.Load() <= 1
 	}, 10*time.Second, time.Millisecond)
 	require.Equal(t, wire.OK, b.dial().read(wire.V2, 1, 0).Code)
 }
@@ -271,5 +367,5 @@ func TestLargeFrames(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, got.Payload, n)
 	}
-	require.Eventually(t, func() bool { return b.srv.budget.used.Load() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 5*time.Second, time.Millisecond)
 }

@@ -40,6 +40,12 @@ const readOverhead = 512
 // newRead makes a task of r. The room for its answer is taken when its size is known: see conn.park. nil means that the
 // connection has ended.
 func (s *server) newRead(c *conn, b *batch, r *wire.Request) *readTask {
+	if !c.mayRead() {
+		s.settle(c, b)
+		if !c.waitWritable() {
+			return nil
+		}
+	}
 	taken := s.acquire(c, b, readOverhead, laneReserved)
 	if taken == 0 {
 		return nil

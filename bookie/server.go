@@ -20,7 +20,9 @@ type server struct {
 	st       *storage.Storage
 	journals []*journal.Journal
 	state    *state
-	budget   *budget
+	budget   *budget // of adds, reads and answers under way
+	buffers  *budget // of what connections receive into; nobody waits for room there
+	frames   *budget // of frames that need a buffer of their own
 	reads    *readPool
 	verify   *verifier
 	fences   *pendingFences
@@ -65,13 +67,32 @@ func now() int64 { return int64(time.Since(epoch)) }
 func newServer(o *Options, st *storage.Storage, journals []*journal.Journal, state *state, m *metrics, check checkOpen, lossEpoch uint64) *server {
 	s := &server{
 		o: o, log: o.Logger, st: st, journals: journals, state: state, m: m, lossEpoch: lossEpoch,
-		budget: newBudget(o.InFlightBytes), fences: newPendingFences(), conns: map[*conn]struct{}{}, stopped: make(chan struct{}),
+		budget: newBudget(0), buffers: newBudget(0), frames: newBudget(0), fences: newPendingFences(), conns: map[*conn]struct{}{}, stopped: make(chan struct{}),
 	}
+	s.divide(o.InFlightBytes)
 	s.patience.Store(int64(o.SlowClientTimeout))
 	s.batches.New = func() any { return new(batch) }
 	s.reads = newReadPool(s, o.ReadWorkers)
 	s.verify = newVerifier(s, check)
 	return s
+}
+
+// divide divides the in-flight bytes: half for what is under way, a quarter each for buffers and for large frames. A
+// connection that waits for room holds at most what comes before it in this order: buffers, frames, budget.
+func (s *server) divide(bytes int64) {
+	s.buffers.setLimit(bytes / 4)
+	s.frames.setLimit(bytes / 4)
+	s.budget.setLimit(bytes - bytes/4 - bytes/4)
+}
+
+// inFlight returns the bytes of requests and answers in memory, how many are allowed, and how many connections wait.
+func (s *server) inFlight() (used, limit, waiting int64) {
+	for _, b := range []*budget{s.buffers, s.frames, s.budget} {
+		used += b.used.Load()
+		limit += b.limit[laneReserved].Load()
+		waiting += int64(b.nWaiting.Load())
+	}
+	return used, limit, waiting
 }
 
 // slowClientTimeout is Options.SlowClientTimeout, or what it was changed to.

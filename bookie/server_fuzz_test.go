@@ -58,7 +58,7 @@ func FuzzConnection(f *testing.F) {
 			t.Fatal("the connection hangs")
 		}
 		_ = nc.Close()
-		require.Eventually(t, func() bool { return b.srv.m.connections.Load() == 0 && b.srv.budget.used.Load() == 0 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.srv.m.connections.Load() == 0 && b.srv.used() == 0 }, 10*time.Second, time.Millisecond)
 		require.Zero(t, b.srv.polls.Load())
 	})
 }

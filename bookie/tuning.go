@@ -42,7 +42,7 @@ func (b *Bookie) Tune(t Tuning) error {
 			return err
 		}
 	}
-	srv.budget.setLimit(t.InFlightBytes)
+	srv.divide(t.InFlightBytes)
 	srv.patience.Store(int64(t.SlowClientTimeout))
 	err := errors.Join(collector.Tune(t.GC), eng.st.SetDiskLimits(t.Disk))
 	select {

@@ -33,14 +33,14 @@ func TestTune(t *testing.T) {
 		change(&bad)
 		require.ErrorContains(t, b.Tune(bad), name)
 	}
-	require.Equal(t, b.o.InFlightBytes, b.srv.budget.limit[laneReserved].Load(), "a refused change changes nothing")
+	require.Equal(t, b.o.InFlightBytes, b.srv.allowed(), "a refused change changes nothing")
 
 	used := usedBytes(t, s.fs.(*memfs.FS))
 	s.fs.(*memfs.FS).SetCapacity(used * 2)
 	good.Disk = storage.DiskLimits{FullAt: 0.3, WarnAt: 0.2, ResumeBelow: 0.25}
 	good.GC = gc.Options{Interval: time.Hour}
 	require.NoError(t, b.Tune(good))
-	require.EqualValues(t, 2<<20, b.srv.budget.limit[laneReserved].Load())
+	require.EqualValues(t, 2<<20, b.srv.allowed())
 	require.Equal(t, 2*time.Second, b.srv.slowClientTimeout())
 	s.eventuallyRegistered(true)
 	require.Equal(t, wire.ReadOnly, c.do(addReq(wire.V2, 1, 1, 0, "y")).Code)

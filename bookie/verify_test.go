@@ -135,7 +135,7 @@ func TestVerificationHoldsUpNothingElse(t *testing.T) {
 		require.Equal(t, wire.Fenced, c.recv(wire.V2).Code)
 	}
 	require.Equal(t, int64(1), f.asked.Load(), "one read for all of them")
-	require.Eventually(t, func() bool { return b.srv.budget.used.Load() <= bufSmall }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() <= bufSmall }, 5*time.Second, time.Millisecond)
 }
 
 // A stop does not wait for a metadata store that hangs.

@@ -46,6 +46,7 @@ var layers = map[string]int{
 	"internal/digest":                2,
 	"internal/metadata":              2,
 	"internal/ledger":                1,
+	"internal/ledger/explore":        2,
 	"internal/vfs":                   1,
 	"internal/invariant":             0,
 	"internal/corrupt":               0,
@@ -54,8 +55,11 @@ var layers = map[string]int{
 	"facade/pulsarwire":              0,
 	// Tests that drive binaries or several parts from outside; nothing imports them.
 	"bench":            10,
+	"tools/modelcheck": 10,
+	"tools/sim":        10,
 	"test/e2e":         10,
 	"test/crash":       10,
+	"test/overload":    10,
 	"test/integration": 10,
 	"test/interop":     10,
 }

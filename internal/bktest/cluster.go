@@ -10,6 +10,7 @@ import (
 
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/metadata/memmeta"
+	"github.com/binderylog/bindery/ledgerclient"
 )
 
 // Cluster is one run: a metadata store, bookies, clients, and the trouble that they have.
@@ -33,11 +34,22 @@ type Cluster struct {
 type Result struct {
 	Config  Config
 	History *History
-	Broken  []string // violated invariants, first one first; nil for a good run
+	Broken  []string // violated invariants, first one first; empty for a good run
 	Acked   int64    // entries acknowledged
 	Closed  int      // ledgers closed in the end
 	Faults  int      // troubles that happened
 	Took    time.Duration
+
+	ops  *opLog
+	ends map[ledgerclient.LedgerID]int64
+}
+
+// Judge checks the applications' history and completes Broken. It needs real time, so it is called outside the bubble.
+func (r *Result) Judge() {
+	if r.ops != nil {
+		r.ops.linearize(r.History, r.ends)
+	}
+	r.Broken = r.History.Broken()
 }
 
 // Run makes one run. It must be called in a synctest bubble, whose clock it uses.
@@ -45,7 +57,7 @@ func Run(cfg Config, level slog.Level) Result {
 	h := NewHistory()
 	began := time.Now()
 	c := &Cluster{cfg: cfg, h: h, check: NewChecker(h), tree: memmeta.NewTree(), level: level, rng: rand.New(rand.NewPCG(cfg.Seed, 0x73746f7265)),
-		ops: newOpLog(began), books: newShelf()}
+		ops: newOpLog(), books: newShelf()}
 	c.net = NewNet(cfg.Seed, cfg.Latency, c.check)
 	c.tree.OnWrite(c.check.Wrote)
 	h.Add("run", "%s", cfg.String())
@@ -62,13 +74,12 @@ func Run(cfg Config, level slog.Level) Result {
 		w.finish()
 		c.audit()
 		r.Closed = w.closed
-		// check
-		r.Acked = c.ops.acked()
+		r.Acked, r.ops, r.ends = c.ops.acked(), c.ops, w.ends
 	}
 	for _, m := range c.members {
 		m.stop()
 	}
-	r.Broken, r.Took = h.Broken(), time.Since(began)
+	r.Took = time.Since(began)
 	return r
 }
 

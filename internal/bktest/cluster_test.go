@@ -23,6 +23,7 @@ func TestCluster(t *testing.T) {
 		}
 		var r Result
 		synctest.Test(t, func(t *testing.T) { r = Run(NewConfig(seed), level) })
+		r.Judge()
 		if len(r.Broken) > 0 || *debugFlag {
 			_, _ = r.History.WriteTo(os.Stdout)
 		}

@@ -2,7 +2,6 @@ package bktest
 
 import (
 	"sync"
-	"time"
 
 	"github.com/binderylog/bindery/ledgerclient"
 )
@@ -33,7 +32,7 @@ type opLog struct {
 	ops   []*op
 }
 
-func newOpLog(time.Time) *opLog { return &opLog{} }
+func newOpLog() *opLog { return &opLog{} }
 
 func (l *opLog) begin(client string, kind opKind, id ledgerclient.LedgerID, n int64) *op {
 	l.mu.Lock()

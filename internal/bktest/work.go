@@ -23,6 +23,7 @@ type work struct {
 	wg     sync.WaitGroup
 	left   atomic.Int64 // ledgers to be made
 	closed int
+	ends   map[ledgerclient.LedgerID]int64 // of ledgers that were recovered in the end
 
 	mu      sync.Mutex // guards clients
 	clients []*client
@@ -88,7 +89,7 @@ func payload(id ledgerclient.LedgerID, n int64) []byte {
 }
 
 func startWork(c *Cluster) *work {
-	w := &work{c: c}
+	w := &work{c: c, ends: map[ledgerclient.LedgerID]int64{}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.left.Store(int64(c.cfg.Ledgers))
 	for i := range c.cfg.Clients {
@@ -475,5 +476,8 @@ func (w *work) readAll(k *client, b *book) {
 	w.c.check.Ended(k.name, int64(b.id), last)
 	if last >= 0 {
 		k.entries(ctx, b, r, 0, last, true)
+	}
+	if !b.deferred {
+		w.ends[b.id] = last
 	}
 }

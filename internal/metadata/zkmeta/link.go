@@ -39,12 +39,13 @@ type link struct {
 	watches dispatch
 	syncs   syncer
 	draws   drawers
+	batch   batcher
 }
 
 // newLink starts a session in the background. The store's lock is held.
 func (s *Store) newLink() (*link, error) {
 	l := &link{s: s, done: make(chan struct{}), up: make(chan struct{}), login: make(chan struct{}, 1), auth: s.o.Username == ""}
-	l.syncs.l, l.draws.l = l, l
+	l.syncs.l, l.draws.l, l.batch.l = l, l, l
 	l.mu.Lock() // the library calls back before it returns
 	defer l.mu.Unlock()
 	conn, events, err := zk.Connect(s.o.Servers, s.o.SessionTTL,

@@ -20,7 +20,7 @@ type proxy struct {
 	conns    map[net.Conn]struct{}
 }
 
-func newProxy(t *testing.T, to string) *proxy {
+func newProxy(t testing.TB, to string) *proxy {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	p := &proxy{l: l, to: to, conns: map[net.Conn]struct{}{}}

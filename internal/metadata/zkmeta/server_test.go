@@ -35,7 +35,7 @@ const pom = `<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.
 </dependencies></project>`
 
 // jars returns the folder with ZooKeeper's jars, which Maven fills once: .cache/interop/jars at the root of the repository.
-func jars(t *testing.T) string {
+func jars(t testing.TB) string {
 	for _, tool := range []string{"java", "mvn"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("a real ZooKeeper needs %s on the PATH (Java 17 and Maven): %v", tool, err)
@@ -59,7 +59,7 @@ func jars(t *testing.T) string {
 
 // server is a ZooKeeper that can be stopped and started again on the same port.
 type server struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	addr string
 	jars string
@@ -69,7 +69,7 @@ type server struct {
 	proxy *proxy // what the stores connect to
 }
 
-func startServer(t *testing.T, tick int) *server {
+func startServer(t testing.TB, tick int) *server {
 	j := jars(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -88,7 +88,7 @@ func (z *server) start() {
 		"4lw.commands.whitelist=*\nmaxClientCnxns=0\nforceSync=no\n", z.tick, filepath.Join(z.dir, "data"), port)
 	file := filepath.Join(z.dir, "zoo.cfg")
 	require.NoError(z.t, os.WriteFile(file, []byte(cfg), 0o644))
-	z.cmd = exec.Command("java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", filepath.Join(z.jars, "*"),
+	z.cmd = exec.Command("java", "-Xmx2g", "-XX:+UseSerialGC", "-cp", filepath.Join(z.jars, "*"),
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain", file)
 	z.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(z.t, z.cmd.Start())

@@ -16,8 +16,8 @@
 //     after a lost session everything is read anew and compared with what was reported.
 //   - Ledger nodes have no children: nothing below one is listed. /zookeeper is not listed either.
 //
-// Goroutines: one per session, watch and call under way, and for a moment those that batch syncs, draws and the removal of
-// empty parents, besides those of the client library; all end with Close, which waits for them. A watch that has ended leaves
+// Goroutines: one per session, watch and call under way, and for a moment those that batch syncs, draws, single writes and the
+// removal of empty parents, besides those of the client library; all end with Close, which waits for them. A watch that has ended leaves
 // its one-shot watches with ZooKeeper until they fire or the session ends. Limits: those of package metadata.
 package zkmeta
 

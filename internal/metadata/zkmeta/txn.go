@@ -123,7 +123,7 @@ type step struct {
 
 func (a *attempt) run(ctx context.Context) (metadata.TxnResult, error) {
 	var last error
-	for range replansMax {
+	for try := range replansMax {
 		if err := ctx.Err(); err != nil {
 			return metadata.TxnResult{}, fmt.Errorf("%w: %w", errNotSent, err)
 		}
@@ -135,9 +135,12 @@ func (a *attempt) run(ctx context.Context) (metadata.TxnResult, error) {
 		for _, st := range steps {
 			ops = append(ops, st.ops...)
 		}
-		answers, err := a.l.conn.Multi(ops...)
+		answers, err := a.send(ctx, ops, try == 0)
 		if err == nil {
 			return a.result(steps, answers)
+		}
+		if errors.Is(err, errAlone) {
+			continue
 		}
 		if !refused(err) {
 			return metadata.TxnResult{}, err
@@ -148,6 +151,21 @@ func (a *attempt) run(ctx context.Context) (metadata.TxnResult, error) {
 		last = err
 	}
 	return metadata.TxnResult{}, fmt.Errorf("%w: others kept changing the keys: %w", errNotSent, last)
+}
+
+// send sends the operations, a single one together with those of others if it may.
+func (a *attempt) send(ctx context.Context, ops []any, batched bool) ([]zk.MultiResponse, error) {
+	if len(ops) == 1 && batched {
+		if w := newWrite(ops[0]); w != nil && !ephemeral(ops[0]) {
+			return a.l.batch.do(ctx, w)
+		}
+	}
+	return a.l.conn.Multi(ops...)
+}
+
+func ephemeral(op any) bool {
+	c, ok := op.(*zk.CreateRequest)
+	return ok && c.Flags&zk.FlagEphemeral != 0
 }
 
 // look returns what a node is like, nil if it does not exist.

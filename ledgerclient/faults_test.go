@@ -1039,3 +1039,31 @@ func TestWipedBookieIsReplaced(t *testing.T) {
 	require.NoError(t, err)
 	readAll(t, r, 0, r.LastAddConfirmed())
 }
+
+// TestS26DoneFunctionWaitsForALaterEntry: the done function of an entry appends another one and waits for it, while a bookie
+// fails and is replaced. Done functions run apart from the loop that sends, so nothing waits for itself.
+func TestS26DoneFunctionWaitsForALaterEntry(t *testing.T) {
+	ctx := testContext(t)
+	c := newCluster(t, 4)
+	client, _ := c.client()
+	w, err := client.Create(ctx, CreateOptions{Quorum: quorum(3, 3, 3)})
+	require.NoError(t, err)
+	appendMany(t, w, 0, 0)
+	c.bookie(c.record(w.ID()).Last().Bookies[1]).stop()
+	inner := make(chan error, 1)
+	w.AppendAsync([]byte("first"), func(id EntryID, err error) {
+		if err == nil && id != 1 {
+			err = fmt.Errorf("entry %d", id)
+		}
+		if err == nil {
+			id, err = w.Append(ctx, []byte("second"))
+		}
+		if err == nil && id != 2 {
+			err = fmt.Errorf("inner entry %d", id)
+		}
+		inner <- err
+	})
+	require.NoError(t, <-inner)
+	require.Equal(t, EntryID(1), c.record(w.ID()).Last().First, "the change was stored in between")
+	require.NoError(t, w.Close(ctx))
+}

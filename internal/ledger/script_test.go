@@ -34,6 +34,9 @@ var update = flag.Bool("update", false, "write the transcripts in testdata anew;
 //	pick CLIENT B1 B2...        - for none
 //	split                       from here on a bookie's state is durable only after: sync BOOKIE
 //	powercut|wipe|down|up|lose|incarnation BOOKIE;   forget BOOKIE ENTRY
+//	kill BOOKIE                 its process; what was written and not synced is in the pages of its machine still
+//	replicate P FRAGMENT INDEX BOOKIE;   unlock: its lock is gone, it does not know;   mark, risk, final: what an auditor sees
+//	look BOOKIE [listing-fails|listing-short|read-fails];   collect BOOKIE: the two halves of a collection
 //	delete                      the record;   retire BOOKIE: collects its copy
 //	show                        record, clients, bookies
 func TestScenarios(t *testing.T) {
@@ -92,6 +95,9 @@ func (w *world) command(f []string) {
 			w.clientCommand(c, f)
 			return
 		}
+	}
+	if w.replicationCommand(f) {
+		return
 	}
 	switch f[0] {
 	case "bookies":

@@ -9,23 +9,26 @@ import (
 // world is a small cluster in memory: bookies that obey Replica, one ledger record, clients driven by the cores, and every
 // message held until the test says what becomes of it. Scripts and random schedules both drive it.
 type world struct {
-	q        Quorum
-	bookies  []*simBookie
-	clients  []*simClient
-	record   *Metadata
-	version  int64
-	gone     bool
-	inc      map[BookieID]int64 // version of the incarnation key
-	messages []*message
-	late     []*metaOp // writes of unknown outcome that may still land
-	wants    []*metaOp // metadata operations that wait for their outcome
-	acked    []EntryID // released to an application, over all writers
-	log      []string
-	broken   []string // violated invariants
-	noLoss   bool     // no bookie loses anything: the strict form of I5 holds
-	key      []byte
-	lossy    bool // a recovery was told to accept loss: acknowledged entries may lie beyond the end
-	split    bool // adds and fences are durable only after an explicit sync
+	q            Quorum
+	bookies      []*simBookie
+	clients      []*simClient
+	record       *Metadata
+	version      int64
+	gone         bool
+	inc          map[BookieID]int64 // version of the incarnation key
+	messages     []*message
+	late         []*metaOp // writes of unknown outcome that may still land
+	wants        []*metaOp // metadata operations that wait for their outcome
+	acked        []EntryID // released to an application, over all writers
+	log          []string
+	broken       []string // violated invariants
+	lockOwner    string   // of the replication lock, "": free
+	lockRevision int64
+	noLoss       bool // no bookie loses anything: the strict form of I5 holds
+	key          []byte
+	lossy        bool // a recovery was told to accept loss: acknowledged entries may lie beyond the end
+	marked       bool // under-replicated
+	split        bool // adds and fences are durable only after an explicit sync
 }
 
 // simBookie is one bookie: what is in memory, and what would survive a power cut.
@@ -38,6 +41,7 @@ type simBookie struct {
 	lossEpoch       uint64
 	conn            uint64
 	fenceAnswered   bool
+	gc              *collecting
 }
 
 type simEntry struct {
@@ -51,6 +55,7 @@ type simClient struct {
 	name    string
 	w       *Writer
 	r       *Recovery
+	p       *simCopier
 	pick    IndexSet // asked for
 	picking bool
 	bodies  map[EntryID]string
@@ -151,9 +156,12 @@ func (w *world) step(c *simClient, ev Event) {
 	if c.dead {
 		return
 	}
-	if c.w != nil {
+	switch {
+	case c.w != nil:
 		w.perform(c, c.w.Step(ev, nil))
-	} else {
+	case c.p != nil:
+		w.copied(c, ev)
+	default:
 		w.perform(c, c.r.Step(ev, nil))
 	}
 }
@@ -339,7 +347,7 @@ func (b *simBookie) serve(w *world, req *message) {
 		if m.kind == "lac" {
 			return
 		}
-		if w.split && !deferred && (m.kind == "add" || m.kind == "readd" || m.kind == "fence" || m.kind == "read") && b.unsynced() {
+		if w.split && !deferred && (m.kind == "add" || m.kind == "readd" || m.kind == "copy" || m.kind == "fence" || m.kind == "read") && b.unsynced() {
 			b.held = append(b.held, &m)
 			return
 		}
@@ -347,8 +355,8 @@ func (b *simBookie) serve(w *world, req *message) {
 		w.messages = append(w.messages, &m)
 	}()
 	switch m.kind {
-	case "add", "readd":
-		recovery := m.kind == "readd"
+	case "add", "readd", "copy":
+		recovery := m.kind != "add"
 		v := b.mem.CheckAdd(w.key, recovery, b.lossEpoch)
 		if v == NeedsVerify {
 			open := !w.gone && w.record.State == StateOpen && w.record.Names(b.id)
@@ -364,7 +372,7 @@ func (b *simBookie) serve(w *world, req *message) {
 		if b.fenceAnswered && !recovery {
 			w.violate("I10: %s accepts an add after it answered a fence", b.id)
 		}
-		if m.act.LAC >= m.act.Entry {
+		if m.act.LAC >= m.act.Entry && m.kind != "copy" {
 			w.violate("I9: e%d carries LAC %d", m.act.Entry, m.act.LAC)
 		}
 		b.mem.Accept(w.key, recovery)
@@ -501,6 +509,10 @@ func (w *world) meta(op *metaOp, outcome string) {
 	i := slices.Index(w.wants, op)
 	w.wants = slices.Delete(w.wants, i, i+1)
 	c := op.client
+	if c.p != nil {
+		w.publishNow(op)
+		return
+	}
 	if op.read {
 		switch {
 		case outcome != "ok":
@@ -545,7 +557,7 @@ func (w *world) apply(op *metaOp) bool {
 	if err := op.act.Record.Validate(); err != nil {
 		w.violate("I1/I2: %v", err)
 	}
-	if w.record.State == StateClosed {
+	if r := op.act.Record; w.record.State == StateClosed && (op.client.p == nil || r.State != StateClosed || r.LastEntry != w.record.LastEntry || r.Length != w.record.Length) {
 		w.violate("I12: %s over a closed record", describe(op.act.Record))
 	}
 	w.record, w.version = op.act.Record, w.version+1

@@ -35,7 +35,7 @@ func (o *configOptions) loadForShow() (*config.Loaded, error) {
 
 func newConfigCommand() *cobra.Command {
 	return group("config", "Check, show, explain, compare, import and reload configurations",
-		newConfigCheckCommand(), newConfigShowCommand(), newConfigExplainCommand(), newConfigDiffCommand(), newConfigReloadCommand())
+		newConfigCheckCommand(), newConfigShowCommand(), newConfigExplainCommand(), newConfigDiffCommand(), newConfigReloadCommand(), newConfigImportCommand())
 }
 
 // printProblems writes one line per problem and returns an error that ends the process with code and no further word.

@@ -96,6 +96,20 @@ func (l *Loaded) IsSet(key string) bool { return l.origin[key].Kind != "" }
 
 // Load reads and checks a configuration. The error is ProblemsError, or the error of reading the file.
 func Load(o Options) (*Loaded, error) {
+	return loadFrom(o, func(l *Loaded) (ProblemsError, bool, error) {
+		if o.File == "" {
+			return nil, true, nil
+		}
+		data, err := readBounded(o.File)
+		if err != nil {
+			return nil, false, err
+		}
+		problems, readable := l.applyFile(o.File, data, o.Lenient)
+		return problems, readable, nil
+	})
+}
+
+func loadFrom(o Options, file func(*Loaded) (problems ProblemsError, readable bool, err error)) (*Loaded, error) {
 	l := &Loaded{File: o.File, origin: map[string]Origin{}, options: o}
 	for _, s := range settings {
 		text := s.Default
@@ -106,17 +120,12 @@ func Load(o Options) (*Loaded, error) {
 			panic("BUG: default of " + s.Key + ": " + err.Error()) // a test loads the defaults
 		}
 	}
-	var problems ProblemsError
-	if o.File != "" {
-		data, err := readBounded(o.File)
-		if err != nil {
-			return nil, err
-		}
-		found, readable := l.applyFile(o.File, data, o.Lenient)
-		problems = append(problems, found...)
-		if !readable {
-			return nil, problems // nothing is known of what it says
-		}
+	problems, readable, err := file(l)
+	if err != nil {
+		return nil, err
+	}
+	if !readable {
+		return nil, problems // nothing is known of what it says
 	}
 	problems = append(problems, l.applyEnvironment(o.Environ, o.Lenient)...)
 	problems = append(problems, l.applySet(o.Set)...)
@@ -126,6 +135,14 @@ func Load(o Options) (*Loaded, error) {
 		return nil, problems
 	}
 	return l, nil
+}
+
+// LoadText is Load for a configuration in memory.
+func LoadText(toml []byte) (*Loaded, error) {
+	return loadFrom(Options{}, func(l *Loaded) (ProblemsError, bool, error) {
+		problems, readable := l.applyFile("line", toml, false)
+		return problems, readable, nil
+	})
 }
 
 func readBounded(name string) ([]byte, error) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Size is a number of bytes, or AutoSize.
@@ -258,11 +259,34 @@ func splitList(s string) []string {
 	return out
 }
 
+// quoteTOML writes a basic string of TOML, whose escapes are not Go's.
+func quoteTOML(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case unicode.IsControl(r):
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
 // formatTOML prints the field that ptr points to as a TOML value.
 func formatTOML(ptr any) string {
 	switch p := ptr.(type) {
 	case *string:
-		return strconv.Quote(*p)
+		return quoteTOML(*p)
 	case *bool:
 		return strconv.FormatBool(*p)
 	case *int:
@@ -276,7 +300,7 @@ func formatTOML(ptr any) string {
 	case *[]string:
 		quoted := make([]string, len(*p))
 		for i, s := range *p {
-			quoted[i] = strconv.Quote(s)
+			quoted[i] = quoteTOML(s)
 		}
 		return "[" + strings.Join(quoted, ", ") + "]"
 	case *Size:

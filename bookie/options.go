@@ -38,6 +38,8 @@ type Options struct {
 	Listener   ListenFunc      // makes the listener of Listen; default: TCP
 	Advertised string          // host:port under which clients reach the bookie; default: the listener's address
 
+	AdminAddress string // host:port of the process's admin server, published with the registration; empty: none
+
 	JournalDirs    []string // required
 	LedgerDirs     []string // required
 	IndexDirs      []string // empty, or one per ledger directory

@@ -289,19 +289,13 @@ func (b *Bookie) startBackground(context.Context) error {
 
 // register makes the bookie visible, last of all: who sees it can use it.
 func (b *Bookie) register(ctx context.Context) error {
-	host, portText, err := net.SplitHostPort(b.o.Advertised)
+	endpoints, err := b.endpoints()
 	if err != nil {
-		return exitErrorf(ExitConfig, "bookie.advertised_address = %q: %w", b.o.Advertised, err)
-	}
-	port, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil {
-		return exitErrorf(ExitConfig, "bookie.advertised_address = %q: %w", b.o.Advertised, err)
+		return err
 	}
 	reg := NewRegistration(RegistrationOptions{
 		Bookies: b.o.Metadata.Bookies, ID: b.o.ID, Wait: b.o.RegistrationWait, Timeout: b.o.MetadataTimeout, Logger: b.o.Logger,
-		Info: b.identity.ServiceInfo(metadata.Endpoint{
-			ID: metadata.EndpointBookie, Host: host, Port: int32(port), Protocol: metadata.ProtocolBookie,
-		}),
+		Info: b.identity.ServiceInfo(endpoints...),
 	})
 	readOnly := !b.state.writable()
 	if err := reg.Start(ctx, readOnly); err != nil {
@@ -313,6 +307,31 @@ func (b *Bookie) register(ctx context.Context) error {
 	invariant.CrashPoint("bookie.registered")
 	b.bg.run("registration-follower", func(ctx context.Context) { b.follow(ctx, reg, readOnly) })
 	return nil
+}
+
+// endpoints returns what the registration publishes. The bookie protocol comes first: old clients take the first one.
+func (b *Bookie) endpoints() ([]metadata.Endpoint, error) {
+	e, err := endpoint(metadata.EndpointBookie, metadata.ProtocolBookie, b.o.Advertised)
+	if err != nil {
+		return nil, exitErrorf(ExitConfig, "bookie.advertised_address = %q: %w", b.o.Advertised, err)
+	}
+	out := []metadata.Endpoint{e}
+	if b.o.AdminAddress != "" {
+		if e, err = endpoint(metadata.EndpointHTTP, metadata.ProtocolHTTP, b.o.AdminAddress); err != nil {
+			return nil, exitErrorf(ExitConfig, "http.listen, published as %q: %w", b.o.AdminAddress, err)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+func endpoint(id, protocol, address string) (metadata.Endpoint, error) {
+	host, portText, err := net.SplitHostPort(address)
+	if err != nil {
+		return metadata.Endpoint{}, err
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	return metadata.Endpoint{ID: id, Host: host, Port: int32(port), Protocol: protocol}, err //nolint:gosec // 16 bits
 }
 
 // follow tells the registration what the read-only machine says, and the bookie when its registration is lost for good.

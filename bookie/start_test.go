@@ -120,6 +120,7 @@ func (s *site) eventuallyRegistered(readOnly bool) {
 
 func TestStartServesRegistersAndStops(t *testing.T) {
 	s := newSite(t)
+	s.mod = func(o *Options) { o.AdminAddress = "admin.example.org:8000" }
 	b := s.start()
 	bk := s.registered()
 	require.NotNil(t, bk)
@@ -127,6 +128,10 @@ func TestStartServesRegistersAndStops(t *testing.T) {
 	addr, err := bk.Address()
 	require.NoError(t, err)
 	require.Equal(t, b.Addr().String(), addr)
+	require.Equal(t, []metadata.Endpoint{
+		{ID: "bookie", Host: "127.0.0.1", Port: int32(b.Addr().(*net.TCPAddr).Port), Protocol: "bookie-rpc"},
+		{ID: "httpserver", Host: "admin.example.org", Port: 8000, Protocol: "http"},
+	}, bk.Info.Endpoints)
 	st := b.State()
 	require.Equal(t, "serving", st.Phase)
 	require.True(t, st.Running)

@@ -41,6 +41,7 @@ func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views
 		ID:             ledger.BookieID(p.id),
 		Listen:         p.listen,
 		Advertised:     p.advertised,
+		AdminAddress:   p.admin,
 		JournalDirs:    p.journalDirs,
 		LedgerDirs:     p.ledgerDirs,
 		IndexDirs:      p.indexDirs,

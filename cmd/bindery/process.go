@@ -62,6 +62,7 @@ type bookiePlan struct {
 	id          string
 	listen      string
 	advertised  string
+	admin       string // what is published as the address of the admin server
 	journalDirs []string
 	ledgerDirs  []string
 	indexDirs   []string

@@ -120,7 +120,7 @@ func planRun(l *config.Loaded, readOnly bool) (plan, error) {
 			return pl, err
 		}
 		pl.bookies = append(pl.bookies, bookiePlan{
-			id: l.Bookie.ID, listen: listen, advertised: advertised, readOnly: readOnly,
+			id: l.Bookie.ID, listen: listen, advertised: advertised, admin: adminAddress(l.HTTP.Listen, advertised), readOnly: readOnly,
 			journalDirs: l.Storage.JournalDirs, ledgerDirs: l.Storage.LedgerDirs, indexDirs: l.Storage.IndexDirs,
 		})
 	}
@@ -210,6 +210,35 @@ func addresses(b config.Bookie) (listen, advertised string, err error) {
 		return "", "", err
 	}
 	return listen, net.JoinHostPort(addr, port), nil
+}
+
+// adminAddress is what a bookie tells others about its admin server: where it listens, or, if that is everywhere, the host
+// that the bookie itself is reached under. One that only this machine reaches is told only of a bookie that is so too.
+func adminAddress(listen, advertised string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "" // none
+	}
+	name, _, err := net.SplitHostPort(advertised)
+	if err != nil {
+		name = advertised
+	}
+	ip := net.ParseIP(host)
+	switch {
+	case host == "" || ip != nil && ip.IsUnspecified():
+		if name == "" {
+			return ""
+		}
+		return net.JoinHostPort(name, port)
+	case isLoopback(host) && !isLoopback(name):
+		return ""
+	}
+	return listen
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // interfaceAddress is the first address of a network interface, IPv4 before IPv6.

@@ -172,3 +172,29 @@ func body(t *testing.T, server, path string) string {
 	require.NoError(t, err)
 	return string(b)
 }
+
+func TestAdminAddress(t *testing.T) {
+	for _, tc := range []struct{ listen, advertised, want string }{
+		{"0.0.0.0:8000", "10.0.0.1:3181", "10.0.0.1:8000"},
+		{":8000", "bk.example.org:3181", "bk.example.org:8000"},
+		{"[::]:8000", "[2001:db8::1]:3181", "[2001:db8::1]:8000"},
+		{"10.0.0.2:8000", "10.0.0.1:3181", "10.0.0.2:8000"},
+		{"127.0.0.1:8000", "10.0.0.1:3181", ""},
+		{"127.0.0.1:8000", "127.0.0.1:3181", "127.0.0.1:8000"},
+		{"", "10.0.0.1:3181", ""},
+		{"0.0.0.0:8000", "", ""},
+	} {
+		require.Equal(t, tc.want, adminAddress(tc.listen, tc.advertised), "%+v", tc)
+	}
+}
+
+// TestClusterBookiesShowsTheAdminServer: what a bookie registers is what the column HTTP shows.
+func TestClusterBookiesShowsTheAdminServer(t *testing.T) {
+	r := newRunning(t, anyDisk)
+	r.start()
+	var rows []struct{ ID, HTTP string }
+	require.NoError(t, json.Unmarshal([]byte(succeeds(t, "cluster", "bookies", "--metadata", r.uri, "--output", "json")), &rows))
+	require.Len(t, rows, 1)
+	require.Equal(t, r.admin, rows[0].HTTP)
+	require.Equal(t, exitOK, r.stop())
+}

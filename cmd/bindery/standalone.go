@@ -272,7 +272,7 @@ func planStandalone(dir string, lay layout) plan {
 	for i, port := range lay.Bookies {
 		base := filepath.Join(dir, fmt.Sprintf("bookie-%d", i+1))
 		p.bookies = append(p.bookies, bookiePlan{
-			id: fmt.Sprintf("standalone-%d", i+1), listen: loopback(port), advertised: loopback(port), prepare: true,
+			id: fmt.Sprintf("standalone-%d", i+1), listen: loopback(port), advertised: loopback(port), admin: loopback(lay.Admin), prepare: true,
 			journalDirs: []string{filepath.Join(base, "journal")}, ledgerDirs: []string{filepath.Join(base, "ledgers")},
 		})
 	}

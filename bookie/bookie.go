@@ -20,6 +20,9 @@ type Bookie struct {
 	done   chan struct{}
 	failed sync.Once
 
+	hurry   chan struct{} // closed by EndDrain
+	hurried sync.Once
+
 	replayed  replayed // written and read by Start, as the next one
 	lossEpoch uint64   // see settleLossEpoch
 
@@ -54,7 +57,7 @@ func New(o Options) (*Bookie, error) {
 	if err := o.Validate(); err != nil {
 		return nil, withExit(ExitConfig, err)
 	}
-	b := &Bookie{o: o, m: &metrics{}, done: make(chan struct{})}
+	b := &Bookie{o: o, m: &metrics{}, done: make(chan struct{}), hurry: make(chan struct{})}
 	b.state = newState(nil)
 	b.phase.Store(phaseNew)
 	if o.ReadOnly {

@@ -387,6 +387,34 @@ func TestStopDrains(t *testing.T) {
 	require.Nil(t, s.registered())
 }
 
+// TestDrainCanBeCutShort: by EndDrain, by the caller's context, and when the bookie can not serve any more.
+func TestDrainCanBeCutShort(t *testing.T) {
+	for name, cut := range map[string]func(*Bookie, context.CancelFunc){
+		"EndDrain": func(b *Bookie, _ context.CancelFunc) { b.EndDrain(); b.EndDrain() },
+		"context":  func(_ *Bookie, cancel context.CancelFunc) { cancel() },
+		"failure":  func(b *Bookie, _ context.CancelFunc) { b.fail(errors.New("made up")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.mod = func(o *Options) { o.Drain = time.Hour }
+			b := s.start()
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			stopped := make(chan error, 1)
+			go func() { stopped <- b.Stop(ctx) }()
+			s.eventuallyRegistered(true)
+			cut(b, cancel)
+			select {
+			case err := <-stopped:
+				require.NoError(t, err)
+			case <-time.After(10 * time.Second):
+				t.Fatal("the drain goes on")
+			}
+			require.Nil(t, s.registered())
+		})
+	}
+}
+
 // A journal that hangs does not make a stop hang for ever on its clients.
 func TestStopIsBounded(t *testing.T) {
 	s := newSite(t)

@@ -41,7 +41,10 @@ func (b *Bookie) shutdown(ctx context.Context) error {
 	// 1. Out of the metadata: no new ledger picks this bookie.
 	b.state.set(ReasonStopping, true, "")
 	b.bg.stop()
-	if err := b.reg.Stop(ctx); err != nil {
+	regCtx, regDone := graceOf(ctx)
+	err := b.reg.Stop(regCtx)
+	regDone()
+	if err != nil {
 		b.o.Logger.Warn("the registration could not be removed; it ends with the metadata session", "err", err)
 	}
 	invariant.CrashPoint("bookie.stop-unregistered")
@@ -77,8 +80,23 @@ func (b *Bookie) drain(ctx context.Context) {
 	defer t.Stop()
 	select {
 	case <-t.C:
+	case <-b.hurry:
+		b.o.Logger.Info("draining ended early")
+	case <-b.done: // it can not serve any more
 	case <-ctx.Done():
 	}
+}
+
+// EndDrain ends the drain of a Stop under way, or of one that comes.
+func (b *Bookie) EndDrain() { b.hurried.Do(func() { close(b.hurry) }) }
+
+// graceOf returns ctx, or, if it is over, one that has answerGrace: a registration that stays would draw clients to a
+// bookie that is gone, for as long as its session lives.
+func graceOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), answerGrace)
 }
 
 // cutOf returns a channel that is closed when ctx is over, but not before answerGrace, and a function that ends the

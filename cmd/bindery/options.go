@@ -36,7 +36,7 @@ func bookieTuning(l *config.Loaded, share config.Effective) bookie.Tuning {
 }
 
 // bookieOptions translates a configuration into the options of one bookie. share is that bookie's part of the budget.
-func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views *metadata.Views, log *slog.Logger) bookie.Options {
+func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views *metadata.Views, drain time.Duration, log *slog.Logger) bookie.Options {
 	o := bookie.Options{
 		ID:             ledger.BookieID(p.id),
 		Listen:         p.listen,
@@ -68,6 +68,7 @@ func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views
 		SlowClientTimeout: l.Limits.SlowClientTimeout.D(0),
 		FrameLimit:        int(l.Expert.MaxFrame),
 		ReadOnly:          p.readOnly,
+		Drain:             drain,
 		Logger:            log,
 	}
 	o.Storage.Log.LogSize = int64(l.Expert.EntryLogSize)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"github.com/binderylog/bindery/internal/metadata/driver"
 	"github.com/binderylog/bindery/internal/metadata/etcdmeta"
 	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/spf13/cobra"
 )
 
 // process is everything that `run` or `standalone` runs in one process. It is started in the order metadata member,
@@ -55,6 +57,7 @@ type plan struct {
 	initCluster bool // make the cluster if there is none (standalone)
 	sessionTTL  time.Duration
 	httpListen  string
+	drain       time.Duration // how long a stop lets clients move their ledgers away
 }
 
 // bookiePlan is one bookie of the process.
@@ -82,8 +85,11 @@ func newProcess(l *config.Loaded, stderr io.Writer) *process {
 	return p
 }
 
-// stopTimeout bounds how long a stop waits for clients; what has to be on disk is written whatever it takes.
+// stopTimeout bounds how long a stop waits for clients after the drain; what has to be on disk is written whatever it takes.
 const stopTimeout = 10 * time.Second
+
+// drainMax bounds --drain-seconds.
+const drainMax = time.Hour
 
 // start starts everything. When it fails, what had started has been stopped and the error carries the exit code.
 func (p *process) start(ctx context.Context, e config.Effective) (err error) {
@@ -184,7 +190,7 @@ func (p *process) startBookies(ctx context.Context, e config.Effective) error {
 	}
 	share := e.Share(len(p.plan.bookies))
 	for i, plan := range p.plan.bookies {
-		b, err := bookie.New(bookieOptions(p.config, plan, share, views, p.log))
+		b, err := bookie.New(bookieOptions(p.config, plan, share, views, p.plan.drain, p.log))
 		if err != nil {
 			return withBookieExit(plan.id, err)
 		}
@@ -273,8 +279,9 @@ func (p *process) wait(ctx context.Context) error {
 // stop stops what has been started, bookies first. Errors are logged: the data is safe in the journals whatever happens.
 func (p *process) stop(ctx context.Context) error {
 	var errs []error
-	stopCtx, cancel := context.WithTimeout(ctx, stopTimeout)
+	stopCtx, cancel := context.WithTimeout(ctx, p.plan.drain+stopTimeout)
 	defer cancel()
+	defer p.drainUntilSignal()()
 	stopped := make(chan error, len(p.bookies))
 	for i, b := range p.bookies {
 		go func() {
@@ -301,6 +308,47 @@ func (p *process) stop(ctx context.Context) error {
 		_ = p.admin.Close(closeCtx) // a scraper that will not let go is cut off
 	}
 	return errors.Join(errs...)
+}
+
+// drainUntilSignal lets a signal end the drain instead of the process. What it returns ends that.
+func (p *process) drainUntilSignal() (end func()) {
+	if p.plan.drain == 0 {
+		return func() {}
+	}
+	signals := make(chan os.Signal, 1)
+	done := make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-signals:
+			signal.Stop(signals) // the next one ends the process
+			for _, b := range p.bookies {
+				b.EndDrain()
+			}
+		case <-done:
+		}
+	})
+	return func() {
+		signal.Stop(signals)
+		close(done)
+		wg.Wait()
+	}
+}
+
+// drainOption is the flag --drain-seconds.
+type drainOption struct{ seconds int }
+
+func (o *drainOption) addFlag(c *cobra.Command) {
+	c.Flags().IntVar(&o.seconds, "drain-seconds", 0, "at a stop, be registered read-only and serve on for so long, so that clients can move their ledgers; a signal ends it")
+}
+
+func (o *drainOption) duration() (time.Duration, error) {
+	d := time.Duration(o.seconds) * time.Second
+	if o.seconds < 0 || o.seconds > int(drainMax/time.Second) {
+		return 0, exit(bookie.ExitConfig, fmt.Errorf("--drain-seconds %d is outside 0 to %d", o.seconds, int(drainMax/time.Second)))
+	}
+	return d, nil
 }
 
 // adminToken reads the bearer token.

@@ -19,6 +19,7 @@ type runOptions struct {
 	config   configOptions
 	roles    []string
 	readOnly bool
+	drain    drainOption
 }
 
 func newRunCommand() *cobra.Command {
@@ -39,6 +40,7 @@ func newRunCommand() *cobra.Command {
 	o.config.addFlags(c)
 	c.Flags().StringSliceVar(&o.roles, "roles", nil, "parts to run, instead of run.roles: bookie, metadata")
 	c.Flags().BoolVar(&o.readOnly, "read-only", false, "start read-only and stay so")
+	o.drain.addFlag(c)
 	return c
 }
 
@@ -54,6 +56,9 @@ func (o *runOptions) run(c *cobra.Command) error {
 	p.hangupReloads = true
 	if p.plan, err = planRun(l, o.readOnly); err != nil {
 		return exit(bookie.ExitConfig, err)
+	}
+	if p.plan.drain, err = o.drain.duration(); err != nil {
+		return err
 	}
 	if l.HasRole("metadata") {
 		p.plan.member.Logger = p.etcd

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/config"
 	"github.com/binderylog/bindery/internal/metadata"
 )
@@ -197,4 +198,33 @@ func TestClusterBookiesShowsTheAdminServer(t *testing.T) {
 	require.Len(t, rows, 1)
 	require.Equal(t, r.admin, rows[0].HTTP)
 	require.Equal(t, exitOK, r.stop())
+}
+
+// TestDrainSeconds: a stop registers the bookie read-only first and serves on; a signal ends the waiting.
+func TestDrainSeconds(t *testing.T) {
+	r := newRunning(t, anyDisk)
+	fails(t, bookie.ExitConfig, "--drain-seconds -1 is outside", "run", "--config", r.conf, "--drain-seconds", "-1")
+	fails(t, bookie.ExitConfig, "--drain-seconds 3601 is outside", "standalone", "--data-dir", r.dir+"/x", "--drain-seconds", "3601")
+	r.start("--drain-seconds", "600")
+	require.NoError(t, os.WriteFile(r.dir+"/hello", []byte("hello"), 0o600))
+	id := strings.TrimSpace(succeeds(t, "ledger", "write", "--metadata", r.uri, "--ensemble", "1", "--write-quorum", "1", "--ack-quorum", "1", r.dir+"/hello"))
+	r.cancel()
+	require.Eventually(t, func() bool {
+		b, err := r.views.Bookies.Resolve(context.Background(), "b1")
+		return err == nil && b.ReadOnly
+	}, 10*time.Second, 5*time.Millisecond, "%s", r.logs)
+	require.Contains(t, body(t, r.admin, "/api/v2/status"), `"phase": "stopping"`)
+	require.Equal(t, "hello", succeeds(t, "ledger", "read", id, "--metadata", r.uri))
+	require.Empty(t, r.ended)
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
+	select {
+	case code := <-r.ended:
+		require.Equal(t, exitOK, code, "%s", r.logs)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the drain goes on")
+	}
+	r.cancel = nil
+	require.Contains(t, r.logs.String(), "draining ended early")
+	_, err := r.views.Bookies.Resolve(context.Background(), "b1")
+	require.ErrorIs(t, err, metadata.ErrNotFound)
 }

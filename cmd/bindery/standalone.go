@@ -36,6 +36,7 @@ type standaloneOptions struct {
 	dataDir string
 	bookies int
 	ports   string
+	drain   drainOption
 }
 
 func newStandaloneCommand() *cobra.Command {
@@ -54,6 +55,7 @@ func newStandaloneCommand() *cobra.Command {
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.config.addFlags(c)
+	o.drain.addFlag(c)
 	f := c.Flags()
 	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "directory for everything")
 	f.IntVar(&o.bookies, "bookies", 0, "number of bookies (default 3, or what the directory has)")
@@ -73,6 +75,10 @@ type layout struct {
 func (o *standaloneOptions) run(c *cobra.Command) error {
 	if o.bookies < 0 || o.bookies > bookiesMax || o.bookies == 0 && c.Flags().Changed("bookies") {
 		return exit(bookie.ExitConfig, fmt.Errorf("--bookies %d is outside 1 to %d", o.bookies, bookiesMax))
+	}
+	drain, err := o.drain.duration()
+	if err != nil {
+		return err
 	}
 	l, err := o.load()
 	if err != nil {
@@ -106,6 +112,7 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 	p.resolve = func(l *config.Loaded) config.Effective { return resolveStandalone(l, len(lay.Bookies)) }
 	e := p.resolve(l)
 	p.plan = planStandalone(dir, lay)
+	p.plan.drain = drain
 	p.plan.member.Logger = p.etcd
 	applyLimits(e, p.log)
 	err = p.serve(c.Context(), e, func() error {

@@ -41,7 +41,7 @@ const (
 	MutantDeleteForgets          // deletion leaves no tombstone
 	MutantStaleEpochAccepted     // adds are taken with an old loss epoch
 	MutantReaddUnfencesTombstone // a recovery add on a tombstone re-creates the ledger unfenced
-	MutantUncleanStopIgnored     // deferred adds may be forced after an unclean stop
+	MutantUncleanStopIgnored     // deferred adds may be forced after an unclean stop (and the writer ignores connections)
 
 	// the bookie around Replica: driver
 	MutantReadsDoNotFence           // recovery reads do not fence

@@ -75,7 +75,7 @@ func (w *Writer) forceAnswer(ev Event, out []Action) []Action {
 	if !w.current(ev.Index, ev.Bookie) || ev.Answer != AnswerOK {
 		return w.forceFailed(CauseForce, out)
 	}
-	if a := f.covered[ev.Index]; w.cfg.Deferred && a.some && (a.mixed || a.conn != ev.Conn) && mutant != MutantForceIgnoresConnections {
+	if a := f.covered[ev.Index]; w.cfg.Deferred && a.some && (a.mixed || a.conn != ev.Conn) && countConnections() {
 		return w.forceFailed(CauseForce, out)
 	}
 	f.done = f.done.With(ev.Index)
@@ -88,6 +88,11 @@ func (w *Writer) forceAnswer(ev Event, out []Action) []Action {
 	}
 	out = append(out, Action{Kind: ActForceDone, Entry: f.head})
 	return w.resumeForce(out)
+}
+
+// countConnections is true but under two planted bugs.
+func countConnections() bool {
+	return mutant != MutantForceIgnoresConnections && mutant != MutantUncleanStopIgnored
 }
 
 // forceFailed ends the force. With deferred sync, entries that were acknowledged can not be confirmed any more, so the

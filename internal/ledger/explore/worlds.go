@@ -1,0 +1,81 @@
+package explore
+
+import "github.com/binderylog/bindery/internal/ledger"
+
+var (
+	q332 = ledger.Quorum{Ensemble: 3, Write: 3, Ack: 2}
+	q333 = ledger.Quorum{Ensemble: 3, Write: 3, Ack: 3}
+	q322 = ledger.Quorum{Ensemble: 3, Write: 2, Ack: 2}
+	q222 = ledger.Quorum{Ensemble: 2, Write: 2, Ack: 2}
+	q211 = ledger.Quorum{Ensemble: 2, Write: 1, Ack: 1}
+	q321 = ledger.Quorum{Ensemble: 3, Write: 2, Ack: 1}
+)
+
+// written is the set-up of a ledger whose entry 0 is on A, B and C and acknowledged.
+var written = []string{"append W", "do W>A add e0", "do W>B add e0", "do W>C add e0"}
+
+// closed is that of one that is CLOSED, too.
+var closed = append(append([]string(nil), written...), "close W", "meta W ok")
+
+// moved is that of a ledger with e0 on A and B, and an empty last fragment on C and D.
+var moved = []string{"append W", "do W>A add e0", "do W>B add e0", "append W", "timeout W>A add e1", "pick W C", "timeout W>B add e1", "meta W ok", "pick W D", "meta W ok"}
+
+// twoFragments is the set-up of a ledger with e0 on A, B, C and the rest on A, B, D.
+var twoFragments = append(append([]string(nil), written...), "append W", "timeout W>C add e1", "pick W D", "meta W ok")
+
+// Worlds are those that complete. They are listed from the cheapest to the dearest.
+func Worlds() []Spec {
+	return []Spec{
+		{Name: "closed-replicator", About: "CLOSED, one wipe, a replicator that copies back in place or to a spare", Quorum: q332, Bookies: 4, Replicators: 1,
+			Budget: Budget{Wipes: 1}, Setup: closed, NoWriter: true, Collect: true},
+		{Name: "striped-writer", About: "every entry on one bookie of two, changes", Quorum: q211, Bookies: 3, Entries: 4, Budget: Budget{Timeouts: 2, Unknowns: 1}},
+		{Name: "explicit-lac", About: "explicit LACs, a tail reader, a recoverer", Quorum: q222, Bookies: 2, Entries: 2, Recoverers: 1, Readers: 1,
+			Budget: Budget{LACTicks: 1, Reads: 3}},
+		{Name: "forced", About: "deferred sync, force, a power cut", Quorum: q332, Bookies: 3, Entries: 2, Deferred: true, Budget: Budget{Forces: 2, PowerCuts: 1}},
+		{Name: "forced-unmarked", About: "the same with bookies that keep no mark of deferred adds", Quorum: q222, Bookies: 2, Entries: 2, Deferred: true, Unmarked: true,
+			Budget: Budget{Forces: 2, PowerCuts: 1}},
+		{Name: "split-readd", About: "re-adds, volatile and durable state, a power cut, a dead writer", Quorum: q332, Bookies: 3, Recoverers: 1, Split: true,
+			Budget: Budget{PowerCuts: 1, Kills: 1}, Setup: []string{"append W", "deliver W>A add e0"}, NoWriter: true},
+		{Name: "split", About: "writer, recoverer, volatile and durable state, a power cut", Quorum: q332, Bookies: 3, Entries: 1, Recoverers: 1, Split: true,
+			Budget: Budget{PowerCuts: 1}},
+		{Name: "faults", About: "a disk that fails a read, a dead writer", Quorum: q332, Bookies: 3, Recoverers: 1, Budget: Budget{Faults: 1}, LostReads: true,
+			Setup: []string{"append W", "do W>A add e0", "do W>B add e0"}, NoWriter: true},
+		{Name: "two-fragments", About: "an empty last fragment elsewhere, a recoverer, changes, a dead writer", Quorum: q222, Bookies: 5, Recoverers: 1, Budget: Budget{Timeouts: 1},
+			Setup: moved, NoWriter: true},
+		{Name: "changes", About: "writer only, two entries, two failures", Quorum: q332, Bookies: 4, Entries: 2, Budget: Budget{Timeouts: 2}, PickNone: true},
+		{Name: "unknown", About: "metadata outcomes of a writer: answer lost, not applied, landing late, no answer at all", Quorum: q332, Bookies: 4, Entries: 1,
+			Budget: Budget{Timeouts: 1, Unknowns: 2, MetaTimeouts: 1, Closes: 1}, PickSame: true},
+		{Name: "unknown-recovery", About: "the same of a writer and a recoverer", Quorum: q332, Bookies: 4, Entries: 1, Recoverers: 1,
+			Budget: Budget{Timeouts: 1, Unknowns: 1, MetaTimeouts: 1}},
+		{Name: "two-entries", About: "two recoverers, two entries, a dead writer", Quorum: q332, Bookies: 3, Recoverers: 2,
+			Setup: []string{"append W", "append W"}, NoWriter: true},
+		{Name: "live-replicator", About: "a live writer, a recoverer and a replicator of the first fragment, one wipe", Quorum: q332, Bookies: 4, Entries: 1, Recoverers: 1, Replicators: 1,
+			Budget: Budget{Wipes: 1}, Setup: twoFragments},
+		{Name: "collector", About: "CLOSED, two replicators, a lock that is lost, a collector, two wipes", Quorum: q332, Bookies: 4, Replicators: 2, LockLoss: true, Collect: true,
+			Budget: Budget{Wipes: 2}, Setup: closed, NoWriter: true},
+		{Name: "deleted", About: "a live writer, a recoverer, deletion, collectors", Quorum: q222, Bookies: 2, Entries: 1, Recoverers: 1, Collect: true,
+			Budget: Budget{Deletes: 1}},
+		{Name: "wipe-2", About: "as wipe, but everything goes to two of two bookies", Quorum: q222, Bookies: 3, Entries: 1, Recoverers: 1,
+			Budget: Budget{Timeouts: 1, Wipes: 1}, LostReads: true},
+		{Name: "recovery", About: "writer, recoverer, changes of both", Quorum: q332, Bookies: 4, Entries: 1, Recoverers: 1, Budget: Budget{Timeouts: 1, Closes: 1}, LostReads: true},
+		{Name: "wipe", About: "writer, recoverer, changes of both, one wipe", Quorum: q332, Bookies: 4, Entries: 1, Recoverers: 1, Budget: Budget{Timeouts: 1, Wipes: 1}},
+	}
+}
+
+// Large are worlds that are not explored to their end: a search says how far it came, and random walks go beyond.
+func Large() []Spec {
+	return []Spec{
+		{Name: "large-recoveries", About: "two recoverers with changes, two entries, a writer", Quorum: q332, Bookies: 5, Entries: 2, Recoverers: 2,
+			Budget: Budget{Timeouts: 2, Closes: 1}},
+	}
+}
+
+// World finds a world by name.
+func World(name string) (Spec, bool) {
+	for _, s := range append(Worlds(), Large()...) {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Spec{}, false
+}

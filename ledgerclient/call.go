@@ -30,6 +30,9 @@ type call struct {
 	kind   ledger.EventKind
 	detail any
 
+	kindOf  opKind    // for the figures
+	started time.Time // likewise; zero: not counted
+
 	// The answer. Slices are owned by the call.
 	err     error // no answer: network, time-out
 	code    wire.Code
@@ -82,6 +85,7 @@ func answerOf(code wire.Code) ledger.Answer {
 func (p *peer) send(proto wire.Proto, r *wire.Request, c *call, timeout time.Duration) {
 	r.Proto, r.Version = proto, byte(proto)
 	c.op = r.Op
+	c.kindOf, c.started = kindOf(r), time.Now()
 	switch {
 	case proto == wire.V3:
 		r.TxnID = p.client.nextTxn()
@@ -99,7 +103,7 @@ func (p *peer) send(proto wire.Proto, r *wire.Request, c *call, timeout time.Dur
 		c.err = err
 		f.drop()
 		if c.sink != nil {
-			c.sink.callDone(c)
+			c.deliver()
 		}
 		return
 	}

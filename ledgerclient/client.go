@@ -27,6 +27,8 @@ type Client struct {
 	budget *budget
 	wheel  wheel
 	view   bookieView
+	hedges hedges
+	m      *clientMetrics
 	dial   func(ctx context.Context, addr string) (net.Conn, error)
 	addsV3 bool // benchmarks: send ordinary adds as V3, too
 
@@ -78,6 +80,7 @@ func newClient(store metadata.Store, views *metadata.Views, o *Options, dial fun
 	c := &Client{o: o, store: store, views: views, budget: newBudget(o.MaxPendingBytes), dial: dial,
 		peers: map[BookieID]*peer{}, conns: map[*conn]struct{}{}, writers: map[*Writer]struct{}{}}
 	c.view.known = make(chan struct{})
+	c.m = newClientMetrics(c)
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.wg.Go(func() {
 		pprof.SetGoroutineLabels(pprof.WithLabels(c.ctx, pprof.Labels("ledgerclient", "clock")))
@@ -150,6 +153,17 @@ func (c *Client) peer(id BookieID) *peer {
 		c.peers[id] = p
 	}
 	return p
+}
+
+// allPeers returns every bookie that this client has dealt with.
+func (c *Client) allPeers() []*peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]*peer, 0, len(c.peers))
+	for _, p := range c.peers {
+		all = append(all, p)
+	}
+	return all
 }
 
 // nextTxn returns a number that no other request of this client has.

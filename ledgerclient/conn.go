@@ -47,8 +47,27 @@ type lane struct {
 	progress    int64 // tick of the last answer, or of the first add since none was outstanding
 	out         []*frame
 
+	// One add at a time is timed: that costs nothing beside the others, and tells how far this bookie is behind.
+	probe   EntryID // InvalidEntry: none
+	probeAt time.Time
+	behind  int64 // tick at which the timed add was found released without this bookie's answer, 0: it was not
+
+	m       *opMetrics
 	acks    []ack // the receiver's: answers of the present read
 	touched bool  // the receiver's
+}
+
+// count notes an answer for the figures.
+func (ln *lane) count(a *ack) {
+	if a.code == wire.OK {
+		ln.m.ok.Inc()
+	} else {
+		ln.m.failed.Inc()
+	}
+	if a.entry == ln.probe {
+		ln.m.seconds.Update(time.Since(ln.probeAt).Seconds())
+		ln.probe, ln.behind = InvalidEntry, 0
+	}
 }
 
 // ack is one answer to an add.
@@ -127,7 +146,11 @@ func (c *conn) wakeSender() {
 func (c *conn) call(x *call, f *frame, timeout time.Duration) {
 	x.conn = c
 	if x.sink == nil {
-		c.enqueue(f)
+		if c.enqueue(f) {
+			c.peer.op(x.kindOf).ok.Inc()
+		} else {
+			c.peer.op(x.kindOf).failed.Inc()
+		}
 		return
 	}
 	w := &c.peer.client.wheel
@@ -137,7 +160,7 @@ func (c *conn) call(x *call, f *frame, timeout time.Duration) {
 		x.err = c.err
 		c.mu.Unlock()
 		f.drop()
-		x.sink.callDone(x)
+		x.deliver()
 		return
 	}
 	x.expiry = w.now.Load() + n + 1
@@ -202,7 +225,7 @@ func (c *conn) expire(now int64) {
 	}
 	for _, x := range late {
 		x.err = ErrTimeout
-		x.sink.callDone(x)
+		x.deliver()
 	}
 }
 
@@ -275,7 +298,7 @@ func (c *conn) fail(err error) {
 			next := x.next
 			x.next = nil
 			x.err = err
-			x.sink.callDone(x)
+			x.deliver()
 			x = next
 		}
 	}

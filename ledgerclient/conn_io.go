@@ -279,7 +279,7 @@ func (r *receiver) packet(p []byte, owned bool) error {
 			x.entries[i] = keep(e)
 		}
 	}
-	x.sink.callDone(x)
+	x.deliver()
 	return nil
 }
 

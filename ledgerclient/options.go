@@ -53,12 +53,14 @@ type Options struct {
 	ConnectTimeout  time.Duration // to reach a bookie and greet it; default 3 s
 	AddTimeout      time.Duration // without an answer to an add, the bookie is replaced; default 5 s
 	ReadTimeout     time.Duration // without an answer to a read, it has failed on that bookie; default 5 s
-	HedgeDelay      time.Duration // a read that takes longer is also sent to the next bookie; default 500 ms
+	HedgeDelay      time.Duration // a read that takes longer is also sent to the next bookie, earlier if its bookie is usually quick; default 500 ms
 	LongPollTimeout time.Duration // how long a tailing reader lets a bookie hold back its answer; default 10 s
 	MetadataTimeout time.Duration // how long an operation keeps trying an unavailable metadata store; default 30 s
 	DialTimeout     time.Duration // how long Dial waits for the metadata store; default 10 s
 
-	// Quarantine is how long a bookie that failed is not chosen for ensembles, unless there is no other. Default 30 s.
+	// Quarantine is how long a bookie that failed is not chosen for ensembles, unless there is no other. Repeated failures
+	// make it longer, up to 8 times; afterwards the bookie is chosen less often until the failures have faded, by half every
+	// Quarantine. Default 30 s.
 	Quarantine time.Duration
 	// ExplicitLACInterval is how often an idle writer tells bookies the LAC that no entry carries, so that tailing readers
 	// see the last entry. Default 500 ms; negative: never.

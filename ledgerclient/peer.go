@@ -27,6 +27,9 @@ type peer struct {
 	unreachable atomic.Bool  // it is in quarantine only because a connection failed: one that works ends it
 	noBatch     atomic.Bool  // it does not know batch reads
 	answered    atomic.Bool  // some V2 read has been answered
+	reads       latency
+	penalty     penalty
+	m           peerMetrics
 
 	mu       sync.Mutex // guards the fields below
 	conns    [2]*conn   // V2, V3
@@ -95,19 +98,11 @@ func (p *peer) connFailed(c *conn, up bool, err error) {
 		p.failedAt, p.lastErr = time.Now(), err
 	}
 	p.mu.Unlock()
+	if !up {
+		p.client.m.connectsFailed.Inc()
+	}
 	if !errors.Is(err, ErrClosed) {
 		p.quarantine(err)
-	}
-}
-
-// quarantine keeps the bookie out of ensembles for a while.
-func (p *peer) quarantine(err error) {
-	w := &p.client.wheel
-	now := w.now.Load()
-	var answer *BookieError
-	p.unreachable.Store(!errors.As(err, &answer) && !errors.Is(err, ErrTimeout) && (p.unreachable.Load() || p.quarantined.Load() <= now))
-	if p.quarantined.Swap(now+ticks(p.client.o.Quarantine)) <= now {
-		p.client.o.Logger.Warn("bookie failed; it is not chosen for ensembles for a while", "bookie", string(p.id), "for", p.client.o.Quarantine, "error", err)
 	}
 }
 
@@ -117,22 +112,6 @@ func (p *peer) redial() {
 	p.lastErr = nil
 	p.mu.Unlock()
 }
-
-// reached notes that a connection works.
-func (p *peer) reached() {
-	if p.unreachable.Swap(false) {
-		p.quarantined.Store(0)
-	}
-}
-
-// pardon ends the quarantine: the bookie has registered anew.
-func (p *peer) pardon() {
-	p.quarantined.Store(0)
-	p.noBatch.Store(false)
-	p.redial()
-}
-
-func (p *peer) isQuarantined() bool { return p.quarantined.Load() > p.client.wheel.now.Load() }
 
 // address returns where the bookie listens now. A bookie that is not registered is tried under its own id if that is an
 // address, as old bookies are.

@@ -199,6 +199,7 @@ func (r *Reader) lacOf(x *call) (EntryID, ledger.Answer, error) {
 }
 
 func (r *Reader) badDigest(x *call, err error) error {
+	r.client.m.digestMismatches.Inc()
 	return &BookieError{Bookie: x.conn.peer.id, Op: x.op.String(), Err: kinded(ErrDigestMismatch, err)}
 }
 

@@ -46,7 +46,10 @@ type chunk struct {
 	fragment []BookieID
 	read     ledger.EntryRead
 	single   bool
-	asked    time.Time
+	asked    time.Time     // when the newest request was sent
+	late     time.Duration // after that, another bookie is asked
+	hedged   bool          // more than one bookie is asked
+	firstAt  int           // index that was asked first
 	entries  []Entry
 	ready    bool
 	outcome  ledger.ReadOutcome
@@ -189,7 +192,29 @@ func (s *scan) plan(c *chunk, q Quorum) {
 			bad = bad.With(i)
 		}
 	}
-	c.read.Demote(bad)
+	c.read.Demote(bad | s.slow(c.fragment))
+	c.firstAt = -1
+}
+
+// slow returns the members that lately took much longer than the quickest one.
+func (s *scan) slow(fragment []BookieID) ledger.IndexSet {
+	var means [ledger.EnsembleMax]time.Duration
+	best := time.Duration(0)
+	for i, b := range fragment {
+		if mean, _, known := s.r.client.peer(b).reads.usual(); known {
+			means[i] = mean
+			if best == 0 || mean < best {
+				best = mean
+			}
+		}
+	}
+	var slow ledger.IndexSet
+	for i := range fragment {
+		if means[i] > slowFactor*best+hedgeMin {
+			slow = slow.With(i)
+		}
+	}
+	return slow
 }
 
 // ask sends a chunk's request to the next bookie.
@@ -202,8 +227,11 @@ func (s *scan) ask(c *chunk) bool {
 }
 
 func (s *scan) send(c *chunk, i int) {
-	c.asked = time.Now()
+	if c.firstAt < 0 {
+		c.firstAt = i
+	}
 	p := s.r.client.peer(c.fragment[i])
+	c.asked, c.late = time.Now(), p.hedgeAfter()
 	x := &call{sink: s.box, index: i, detail: c}
 	r := wire.Request{Op: wire.OpRead, Ledger: int64(s.r.id), Entry: int64(c.first)}
 	if !c.single && !p.noBatch.Load() {
@@ -214,9 +242,25 @@ func (s *scan) send(c *chunk, i int) {
 	p.send(wire.V2, &r, x, s.r.client.o.ReadTimeout)
 }
 
+// hedge asks another bookie for a chunk that is late: early on credit, and in any case after HedgeDelay. Without credit, or
+// without another bookie, it is looked at again when that time has come.
+func (s *scan) hedge(c *chunk) {
+	limit := s.r.client.o.HedgeDelay
+	if c.late < limit && !s.r.client.hedges.spend() {
+		c.late = limit
+		return
+	}
+	if s.ask(c) {
+		c.hedged = true
+		s.r.client.m.speculative.Inc()
+		return
+	}
+	c.asked, c.late = time.Now(), limit
+}
+
 // wait waits for answers, and asks a second bookie if the first is slow.
 func (s *scan) wait(front *chunk) error {
-	slow := max(0, s.r.client.o.HedgeDelay-time.Since(front.asked))
+	slow := max(0, front.late-time.Since(front.asked))
 	if s.timer == nil {
 		s.timer = time.NewTimer(slow)
 	} else {
@@ -225,9 +269,7 @@ func (s *scan) wait(front *chunk) error {
 	select {
 	case <-s.box.wake:
 	case <-s.timer.C:
-		if !s.ask(front) {
-			front.asked = time.Now()
-		}
+		s.hedge(front)
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)
 	case <-s.r.ctx.Done():
@@ -263,8 +305,12 @@ func (s *scan) answer(x *call) {
 	}
 	switch o := c.read.Answer(x.index, a); o {
 	case ledger.ReadFound:
-		if s.r.prefer.Load() != int32(x.index) && len(c.causes) > 0 {
-			s.r.prefer.Store(int32(x.index))
+		s.r.client.hedges.earn()
+		if won := x.index != c.firstAt; won && (len(c.causes) > 0 || c.hedged) {
+			if c.hedged {
+				s.r.client.m.speculativeWon.Inc()
+			}
+			s.r.prefer.Store(int32(x.index)) // stay with the one that answers
 		}
 		c.ready, c.outcome = true, o
 	case ledger.ReadPending:

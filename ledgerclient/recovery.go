@@ -47,8 +47,10 @@ func (c *Client) recover(ctx context.Context, id LedgerID, m *ledger.Metadata, v
 	for attempt, pause := 1, 250*time.Millisecond; ; attempt, pause = attempt+1, 4*pause {
 		record, version, err := c.newRecoverer(ctx, id, m, v, d, password, ledger.RecoveryConfig{}).run()
 		if err == nil {
+			c.m.recoveries.Inc()
 			return record, version, nil
 		}
+		c.m.recoveriesFailed.Inc()
 		if attempt == recoveryAttempts || !errors.Is(err, ErrNotEnoughBookies) || !sleep(ctx, pause) {
 			return nil, 0, err
 		}
@@ -186,6 +188,7 @@ func (r *recoverer) answer(x *call) {
 		}
 		e, err := r.digest.Open(x.body, int64(r.id), want)
 		if err != nil {
+			r.c.m.digestMismatches.Inc()
 			r.note(&BookieError{Bookie: x.conn.peer.id, Op: x.op.String(), Err: kinded(ErrDigestMismatch, err)})
 			ev.Answer = ledger.AnswerBadDigest
 		} else {
@@ -276,6 +279,7 @@ func (r *recoverer) beginMeta() {
 func (r *recoverer) outcome(ev ledger.Event, err error) ledger.Event {
 	if ev.Kind == ledger.EvMetaUnknown {
 		r.metaErr.Store(&err)
+		r.c.m.metadataRetries.Inc()
 		r.c.o.Logger.Warn("ledger metadata: outcome unknown, reading again", "ledger", int64(r.id), "error", err)
 	}
 	return ev

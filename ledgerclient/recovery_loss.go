@@ -50,10 +50,13 @@ func (c *Client) RecoverAcceptingLoss(ctx context.Context, id LedgerID, o OpenOp
 	}
 	r := c.newRecoverer(ctx, id, m, v, d, password, ledger.RecoveryConfig{AcceptLoss: true, LossNote: note})
 	if sealed, _, err = r.run(); err != nil {
+		c.m.recoveriesFailed.Inc()
 		return nil, nil, about("recover", id, err)
 	}
+	c.m.recoveries.Inc()
 	loss := r.loss(sealed)
 	if loss != nil {
+		c.m.losses.Inc()
 		c.o.Logger.Warn("ledger recovered with accepted loss", "ledger", int64(id), "last", int64(sealed.LastEntry), "loss", loss.Text)
 	}
 	return sealed.Clone(), loss, nil

@@ -73,7 +73,8 @@ func (c *Client) candidates() []placement.Bookie {
 		if b.Damaged != nil {
 			continue
 		}
-		all = append(all, placement.Bookie{ID: id, Domain: b.Info.Properties[PropertyDomain], ReadOnly: b.ReadOnly, Quarantined: c.quarantined(id)})
+		quarantined, weight := c.standing(id)
+		all = append(all, placement.Bookie{ID: id, Domain: b.Info.Properties[PropertyDomain], ReadOnly: b.ReadOnly, Quarantined: quarantined, Weight: weight})
 	}
 	return all
 }
@@ -83,6 +84,17 @@ func (c *Client) quarantined(id BookieID) bool {
 	p := c.peers[id]
 	c.mu.Unlock()
 	return p != nil && p.isQuarantined()
+}
+
+// standing returns what this client holds against a bookie: whether it is in quarantine, and its weight in a choice.
+func (c *Client) standing(id BookieID) (quarantined bool, weight float64) {
+	c.mu.Lock()
+	p := c.peers[id]
+	c.mu.Unlock()
+	if p == nil {
+		return false, 1
+	}
+	return p.isQuarantined(), p.weight()
 }
 
 func random() float64 { return rand.Float64() }

@@ -113,6 +113,7 @@ func (c *Client) newWriter(id LedgerID, m *ledger.Metadata, v metadata.Version, 
 		return nil, ErrClosed
 	}
 	c.writers[w] = struct{}{}
+	c.m.ledgersCreated.Inc()
 	c.wg.Go(l.run)
 	return w, nil
 }

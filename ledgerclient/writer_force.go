@@ -1,6 +1,8 @@
 package ledgerclient
 
 import (
+	"time"
+
 	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/wire"
@@ -10,7 +12,7 @@ import (
 func (l *writerLoop) sendForce(a *ledger.Action) {
 	l.flush()
 	w := l.w
-	x := &call{op: wire.OpForce, sink: w, kind: ledger.EvForceAnswer, index: a.Index, entry: a.Entry}
+	x := &call{op: wire.OpForce, kindOf: opForce, started: time.Now(), sink: w, kind: ledger.EvForceAnswer, index: a.Index, entry: a.Entry}
 	r := wire.Request{Proto: wire.V3, Version: byte(wire.V3), Op: wire.OpForce, TxnID: w.client.nextTxn(), Ledger: int64(w.id)}
 	x.key = callKey{op: wire.OpForce, a: int64(r.TxnID)}
 	c := w.client.peer(a.Bookie).conn(wire.V3)

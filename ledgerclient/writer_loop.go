@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime/pprof"
+	"slices"
 	"time"
 
 	"github.com/binderylog/bindery/internal/invariant"
@@ -37,10 +38,12 @@ type writerLoop struct {
 	retryAt    int64 // tick
 	retryPause time.Duration
 	lacAt      int64 // tick at which an explicit LAC is due, 0: none
+
+	ensemble []BookieID // as counted last
 }
 
 func newWriterLoop(w *Writer, m *ledger.Metadata, version int64) *writerLoop {
-	return &writerLoop{w: w, core: ledger.NewWriter(m, version, ledger.WriterConfig{Deferred: w.deferred}), lanes: make([]*lane, m.Ensemble)}
+	return &writerLoop{w: w, core: ledger.NewWriter(m, version, ledger.WriterConfig{Deferred: w.deferred}), lanes: make([]*lane, m.Ensemble), ensemble: m.Last().Bookies}
 }
 
 // run is the writer's goroutine.
@@ -97,6 +100,9 @@ func (l *writerLoop) end() {
 	err := fmt.Errorf("ledger %d: client: %w", w.id, ErrClosed)
 	closeErr := err
 	if l.closed != nil {
+		if l.closed.Cause == ledger.CauseNone {
+			w.client.m.ledgersClosed.Inc()
+		}
 		closeErr = l.closeError()
 		if err = l.causeErr(l.core.Cause(), InvalidEntry); err == nil {
 			err = fmt.Errorf("ledger %d: writer: %w", w.id, ErrClosed)
@@ -175,6 +181,7 @@ func (l *writerLoop) ack(a *ack) {
 		ln.outstanding--
 	}
 	ln.progress = l.now
+	ln.count(a)
 	if l.lanes[ln.index] != ln {
 		return
 	}
@@ -277,6 +284,7 @@ func (l *writerLoop) perform(a *ledger.Action) {
 	case ledger.ActRead:
 		l.metaRead(a.Retry)
 	case ledger.ActEnsemble:
+		l.countChange()
 		l.dropStaleLanes()
 	case ledger.ActForce:
 		l.sendForce(a)
@@ -289,6 +297,14 @@ func (l *writerLoop) perform(a *ledger.Action) {
 	case ledger.ActClosed:
 		closed := *a // a itself must stay on the stack: there is one for every add
 		l.closed = &closed
+	}
+}
+
+// countChange counts a new ensemble. The same one may be announced again, after a re-read.
+func (l *writerLoop) countChange() {
+	if now := l.core.Record().Last().Bookies; !slices.Equal(now, l.ensemble) {
+		l.ensemble = now
+		l.w.client.m.ensembleChanges.Inc()
 	}
 }
 
@@ -313,6 +329,9 @@ func (l *writerLoop) send(a *ledger.Action) {
 		ln.progress = l.now
 	}
 	ln.outstanding++
+	if ln.probe == InvalidEntry {
+		ln.probe, ln.probeAt, ln.behind = a.Entry, time.Now(), 0
+	}
 }
 
 // seal completes the frame of an add: length, ids, LAC, digest. The payload lies in its place already; sealing copies it
@@ -352,7 +371,7 @@ func (l *writerLoop) lane(i int, id BookieID) *lane {
 	p := l.w.client.peer(id)
 	for range 2 { // a connection may die between being had and being used
 		c := p.conn(l.w.proto)
-		ln := &lane{w: l.w, conn: c, index: i, progress: l.now}
+		ln := &lane{w: l.w, conn: c, index: i, progress: l.now, probe: InvalidEntry, m: p.op(opAdd)}
 		if c.attach(ln) {
 			l.lanes[i] = ln
 			return ln
@@ -397,6 +416,11 @@ func (l *writerLoop) flush() {
 // complete ends an add. Waiting callers are told at once, done functions in order by the completer.
 func (l *writerLoop) complete(p *pendingAdd, id EntryID, err error) {
 	p.f.drop()
+	if err == nil {
+		l.w.client.m.appends.Inc()
+	} else {
+		l.w.client.m.appendErrors.Inc()
+	}
 	if p.wait != nil {
 		if p.wait.state.CompareAndSwap(0, 1) {
 			p.wait.result <- appendResult{id: id, err: err}

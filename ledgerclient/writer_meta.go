@@ -80,6 +80,7 @@ func (l *writerLoop) metaDone(ev ledger.Event, err error) {
 	case ledger.EvWritten, ledger.EvGone:
 		l.meta = metaState{}
 	case ledger.EvMetaUnknown:
+		l.w.client.m.metadataRetries.Inc()
 		l.w.client.o.Logger.Warn("ledger metadata: outcome unknown, reading again", "ledger", int64(l.w.id), "error", err)
 	}
 	l.step(ev)

@@ -28,6 +28,7 @@ type benchClusterOptions struct {
 	output  outputFormat
 	keep    bool
 	hist    bool
+	metrics bool
 }
 
 func newBenchClusterCommand() *cobra.Command {
@@ -64,6 +65,7 @@ func newBenchClusterCommand() *cobra.Command {
 	f.IntVar(&o.pid, "pid", 0, "process to measure processor time and memory of (default: the standalone's)")
 	f.Uint64Var(&o.plan.Seed, "seed", 1, "seed of the payload")
 	f.BoolVar(&o.keep, "keep-ledgers", false, "do not delete the ledgers at the end")
+	f.BoolVar(&o.metrics, "client-metrics", false, "print the ledger client's metrics, in Prometheus's text format, to standard error at the end")
 	f.BoolVar(&o.hist, "histogram", false, "put the whole histogram into the JSON output")
 	return c
 }
@@ -122,6 +124,9 @@ func (o *benchClusterOptions) runCluster(c *cobra.Command) (*loadgen.Result, err
 			Plan: o.plan, Client: client, Target: uri, ServerPID: o.pid, KeepHistogram: o.hist, KeepLedgers: o.keep,
 			Create: ledgerclient.CreateOptions{Quorum: o.quorum, Digest: digest},
 		}).Run(ctx)
+		if o.metrics {
+			client.WritePrometheus(c.ErrOrStderr())
+		}
 		return err
 	})
 	return r, err

@@ -221,18 +221,29 @@ func (c *Checker) denied(b *bookieView, p *pair, x call, r *wire.Response) {
 		return // it may have collected its copies
 	}
 	entries := b.acked[x.ledger]
+	// A bookie that lost something answers only for what the record stores on it: it has not been told of entries that
+	// were moved away before its loss.
+	vouches := func(e int64) bool {
+		return !b.lost[x.ledger] || storedOn(l.record, ledger.EntryID(e), ledger.BookieID(b.name))
+	}
 	if r.Op == wire.OpRead && x.entry >= 0 || r.Op == wire.OpBatchRead {
-		if at, ok := entries[x.entry]; ok && x.seq > at {
+		if at, ok := entries[x.entry]; ok && x.seq > at && vouches(x.entry) {
 			c.h.Break("I20", "%s denies entry %d of ledger %d to %s (%v), which it has acknowledged", b.name, x.entry, x.ledger, p.client.name, r.Code)
 		}
 		return
 	}
 	for e, at := range entries {
-		if x.seq > at {
+		if x.seq > at && vouches(e) {
 			c.h.Break("I20", "%s tells %s that ledger %d is empty (%v), but has acknowledged entry %d", b.name, p.client.name, x.ledger, r.Code, e)
 			return
 		}
 	}
+}
+
+// storedOn reports whether a record stores an entry on a bookie.
+func storedOn(m *ledger.Metadata, e ledger.EntryID, b ledger.BookieID) bool {
+	at := slices.Index(m.EnsembleOf(e), b)
+	return at >= 0 && m.Quorum().Stores(e, at) && (m.State != ledger.StateClosed || e <= m.LastEntry)
 }
 
 // Lost notes that a bookie is about to lose its data.
@@ -272,6 +283,21 @@ func (c *Checker) MayLose(name string) bool {
 		}
 	}
 	return true
+}
+
+// Stuck reports whether so many members of a ledger's last ensemble may be in limbo that no recovery can end it. That is
+// within the fault budget only by misfortune: a bookie was chosen, lost its disk, and was named then.
+func (c *Checker) Stuck(id int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.ledger(id)
+	n := 0
+	for _, m := range l.record.Last().Bookies {
+		if c.bookie(string(m)).lost[id] {
+			n++
+		}
+	}
+	return n >= l.record.AckQuorum
 }
 
 // Wrote looks at every write of the metadata store. It fits memmeta.Tree.OnWrite.

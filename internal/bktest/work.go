@@ -449,6 +449,10 @@ func (w *work) finish() {
 				time.Sleep(2 * time.Second) //nolint:forbidigo // the bubble's clock
 			}
 		}
+		if !done && w.c.check.Stuck(int64(b.id)) {
+			w.c.h.Add("run", "ledger %d waits for bookies in limbo; only an operator can end it", b.id)
+			continue
+		}
 		if !done {
 			w.c.h.Break("V1", "ledger %d can not be recovered within %v although every bookie is up", b.id, finishWithin)
 			continue

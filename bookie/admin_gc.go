@@ -2,6 +2,7 @@ package bookie
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/binderylog/bindery/bookie/gc"
@@ -81,22 +82,36 @@ func (v gcView) Suspended() (major, minor bool) {
 	return s.MajorSuspended, s.MinorSuspended
 }
 
-// Suspend implements admin.GCView.
+// Suspend implements admin.GCView. A suspension lasts until it is taken back, also across restarts.
 func (v gcView) Suspend(major, minor bool) error {
-	return v.change((*gc.Collector).Suspend, major, minor)
+	return v.change(false, func(c *gc.Collector, s *suspension) {
+		s.minor, s.major = s.minor || minor, s.major || major
+		c.Suspend(minor, major) // at once, whatever becomes of the file
+	})
 }
 
 // Resume implements admin.GCView.
 func (v gcView) Resume(major, minor bool) error {
-	return v.change((*gc.Collector).Resume, major, minor)
+	return v.change(true, func(c *gc.Collector, s *suspension) {
+		s.minor, s.major = s.minor && !minor, s.major && !major
+		c.Resume(minor, major)
+	})
 }
 
-func (v gcView) change(do func(c *gc.Collector, minor, major bool), major, minor bool) error {
+// change changes what is suspended, in the collector and on disk.
+func (v gcView) change(back bool, do func(c *gc.Collector, s *suspension)) error {
 	c := v.collector()
 	if c == nil {
 		return ErrStopped
 	}
-	do(c, minor, major)
+	v.b.switchMu.Lock()
+	defer v.b.switchMu.Unlock()
+	now := c.Status()
+	s := suspension{minor: now.MinorSuspended, major: now.MajorSuspended}
+	do(c, &s)
+	if err := writeSuspension(v.b.o.FS, v.b.o.LedgerDirs, s, back); err != nil {
+		return fmt.Errorf("it is so now, but may not be after a restart: %w", err)
+	}
 	return nil
 }
 

@@ -26,7 +26,7 @@ type Bookie struct {
 	replayed  replayed // written and read by Start, as the next one
 	lossEpoch uint64   // see settleLossEpoch
 
-	switchMu sync.Mutex // serialises SetReadOnly
+	switchMu sync.Mutex // serialises an operator's orders: SetReadOnly, and suspending compaction
 
 	mu       sync.Mutex // guards what follows, and o.ID and o.Advertised until Start has returned
 	started  bool

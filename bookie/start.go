@@ -280,6 +280,13 @@ func (b *Bookie) startBackground(context.Context) error {
 	if err != nil {
 		return withExit(ExitConfig, err)
 	}
+	suspended, err := readSuspension(b.o.FS, b.o.LedgerDirs)
+	if err != nil {
+		return withExit(ExitIO, err)
+	}
+	if collector.Suspend(suspended.minor, suspended.major); suspended != (suspension{}) {
+		b.o.Logger.Warn("compaction is suspended until `bindery gc resume`", "minor", suspended.minor, "major", suspended.major)
+	}
 	collector.Start()
 	b.mu.Lock()
 	b.gc = collector

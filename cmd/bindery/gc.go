@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,7 @@ func newGCCommand() *cobra.Command {
 		newGCStatusCommand(),
 		newGCChangeCommand("run", "Start a pass now", "A pass removes the ledgers that the metadata store has lost for sure and the entry logs that hold nothing else.\n"+
 			"With --minor or --major it also compacts the logs below that threshold.", "/api/v2/gc", true),
-		newGCChangeCommand("suspend", "Suspend compaction", "Whole logs are still removed. Without --minor or --major both kinds are meant. Ends at a restart.", "/api/v2/gc/suspend", false),
+		newGCChangeCommand("suspend", "Suspend compaction", "Whole logs are still removed. Without --minor or --major both kinds are meant. It lasts until `bindery gc resume`, also across restarts.", "/api/v2/gc/suspend", false),
 		newGCChangeCommand("resume", "Resume compaction", "Without --minor or --major both kinds are meant.", "/api/v2/gc/resume", false),
 		newGCAcceptCommand(),
 	)
@@ -89,7 +90,7 @@ func (r *gcReport) print(w io.Writer) error {
 		{"now", now},
 		{"last success", last},
 		{"passes", fmt.Sprintf("%d, %d of them failed", s.Passes, s.FailedPasses)},
-		{"suspended", fmt.Sprintf("minor %s, major %s", yesNo(r.MinorSuspended), yesNo(r.MajorSuspended))},
+		{"suspended", r.suspended()},
 		{"ledgers deleted", fmt.Sprint(s.LedgersDeleted)},
 		{"logs", fmt.Sprintf("%d removed, %d compacted, %d damaged, %d waiting for removal", s.LogsRemoved, s.LogsCompacted, s.DamagedLogs, s.PendingRemovals)},
 		{"bytes", fmt.Sprintf("%s copied, %s freed", humanBytes(int64(s.BytesCopied)), humanBytes(int64(s.BytesFreed)))}, //nolint:gosec // sizes
@@ -105,11 +106,19 @@ func (r *gcReport) print(w io.Writer) error {
 	return nil
 }
 
-func yesNo(b bool) string {
-	if b {
-		return "yes"
+// suspended says what an operator has suspended and how that ends.
+func (r *gcReport) suspended() string {
+	var kinds []string
+	if r.MinorSuspended {
+		kinds = append(kinds, "minor compaction")
 	}
-	return "no"
+	if r.MajorSuspended {
+		kinds = append(kinds, "major compaction")
+	}
+	if len(kinds) == 0 {
+		return "nothing"
+	}
+	return strings.Join(kinds, " and ") + ", until `bindery gc resume`"
 }
 
 // newGCChangeCommand makes a command that posts which kinds it is about. If none is named, plain says that neither is

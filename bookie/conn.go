@@ -42,7 +42,7 @@ type conn struct {
 
 	mu       sync.Mutex // guards what follows
 	cond     sync.Cond  // on mu: out drained, a read answered, or shut
-	out      *[]byte    // encoded answers that no sender has taken yet
+	out      outQueue   // encoded answers that no sender has taken yet
 	sending  bool       // a sender owns send
 	isShut   bool
 	table    *slotTable // answers owed by the journals; nil while there are none
@@ -55,8 +55,9 @@ type conn struct {
 	released int64            // budget to give back at the end of the group
 	acked    int64            // adds answered in the group
 
-	send *[]byte // owned by the sender
-	sent int     // bytes of send that the socket took
+	send outQueue // owned by the sender
+	at   int      // index of the buffer of send that is being sent; those before it are gone
+	sent int      // bytes of that buffer that the socket took
 }
 
 // slot remembers what an answer owed by a journal has to say.

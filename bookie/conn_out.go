@@ -85,9 +85,8 @@ func (c *conn) JournalDone(t journal.Token, err error) {
 
 // addAnswerLocked is appendLocked for the one answer that is sent most.
 func (c *conn) addAnswerLocked(s *slot, code wire.Code) {
-	c.out = appendBuf(c.out, 28)
-	b := *c.out
-	*c.out = wire.AppendAddAnswerV2(b, s.version, code, s.ledger, s.entry)
+	b := c.out.room(28)
+	*b = wire.AppendAddAnswerV2(*b, s.version, code, s.ledger, s.entry)
 	c.unsent += 28
 }
 
@@ -105,10 +104,10 @@ func (c *conn) JournalFlush() {
 
 // appendLocked encodes one answer.
 func (c *conn) appendLocked(r *wire.Response) {
-	c.out = appendBuf(c.out, 256+len(r.Body))
-	before := len(*c.out)
-	*c.out = wire.AppendResponse(*c.out, r)
-	c.unsent += int64(len(*c.out) - before)
+	b := c.out.room(256 + len(r.Body))
+	before := len(*b)
+	*b = wire.AppendResponse(*b, r)
+	c.unsent += int64(len(*b) - before)
 }
 
 // reply encodes an answer; flush sends it.
@@ -121,16 +120,21 @@ func (c *conn) reply(r *wire.Response) {
 	c.mu.Unlock()
 }
 
-// replyFrames takes whole frames that were encoded elsewhere.
-func (c *conn) replyFrames(frames []byte) {
+// replyBuffers takes over the buffers of an answer that was encoded elsewhere.
+func (c *conn) replyBuffers(frame []*[]byte) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, b := range frame {
+		if c.isShut {
+			putBuf(b)
+			continue
+		}
+		c.out.push(b)
+		c.unsent += int64(len(*b))
+	}
 	if !c.isShut {
-		c.out = appendBuf(c.out, len(frames))
-		*c.out = append(*c.out, frames...)
-		c.unsent += int64(len(frames))
 		c.countIfSlowLocked()
 	}
-	c.mu.Unlock()
 }
 
 // park keeps a read back while the peer has not taken earlier answers: for one connection at most connOutHigh bytes are
@@ -167,13 +171,12 @@ const unparkMax = 16
 // does not.
 func (c *conn) flush() {
 	c.mu.Lock()
-	for !c.sending && !c.isShut && c.out != nil && len(*c.out) > 0 {
+	for !c.sending && !c.isShut && !c.out.empty() {
 		c.takeOutLocked()
 		c.mu.Unlock()
-		n, err := c.sock.write(*c.send)
+		n, err := c.trySend()
 		c.mu.Lock()
-		c.sent = n
-		c.unsent -= int64(n)
+		c.unsent -= n
 		switch {
 		case err != nil:
 			c.sending = false
@@ -181,7 +184,7 @@ func (c *conn) flush() {
 			c.mu.Unlock()
 			c.shut()
 			return
-		case n < len(*c.send):
+		case c.at < len(c.send.chunks):
 			c.countLocked()
 			// The server waits for writers; it can not be past that, since this connection is not shut.
 			c.srv.writers.Go(c.writeRest)
@@ -193,23 +196,45 @@ func (c *conn) flush() {
 	c.mu.Unlock()
 }
 
+// trySend sends as much as the socket takes and returns how many bytes that was.
+func (c *conn) trySend() (n int64, err error) {
+	for ; c.at < len(c.send.chunks); c.nextChunk() {
+		rest := (*c.send.chunks[c.at])[c.sent:]
+		k, err := c.sock.write(rest)
+		n += int64(k)
+		if c.sent += k; err != nil || k < len(rest) {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// nextChunk goes on to the next buffer. The first one stays: it may be used again.
+func (c *conn) nextChunk() {
+	if c.at > 0 {
+		putBuf(c.send.chunks[c.at])
+		c.send.chunks[c.at] = nil
+	}
+	c.at++
+	c.sent = 0
+}
+
 // takeOutLocked makes the caller the sender of all answers there are.
 func (c *conn) takeOutLocked() {
 	c.sending = true
-	c.send, c.out = c.out, nil
-	c.sent = 0
+	c.send, c.out = c.out, c.send
+	c.at, c.sent = 0, 0
 }
 
 // doneSendingLocked ends a send that the socket took whole.
 func (c *conn) doneSendingLocked() {
 	c.sending = false
-	if c.out == nil && cap(*c.send) <= bufSmall && c.owed > 0 {
-		c.out = c.send // the next answers will come at once
-		*c.out = (*c.out)[:0]
-	} else {
-		putBuf(c.send)
+	if first := c.send.chunks[0]; len(c.out.chunks) == 0 && cap(*first) <= bufSmall && c.owed > 0 {
+		*first = (*first)[:0] // the next answers will come at once
+		c.out.chunks = append(c.out.chunks, first)
+		c.send.chunks[0] = nil
 	}
-	c.send = nil
+	c.send.drop()
 	c.uncountLocked()
 	c.unparkLocked()
 	c.cond.Broadcast()
@@ -239,9 +264,8 @@ func (c *conn) uncountLocked() {
 
 // discardLocked drops all answers of a connection that has ended.
 func (c *conn) discardLocked() {
-	putBuf(c.out)
-	putBuf(c.send)
-	c.out, c.send = nil, nil
+	c.out.drop()
+	c.send.drop()
 	c.unsent = 0
 	c.uncountLocked()
 }
@@ -249,13 +273,15 @@ func (c *conn) discardLocked() {
 // writeRest is the writer goroutine: it sends until there is nothing left, or the peer takes nothing for too long.
 func (c *conn) writeRest() {
 	for {
-		if err := c.writeAll((*c.send)[c.sent:]); err != nil {
-			c.mu.Lock()
-			c.sending = false
-			c.discardLocked()
-			c.mu.Unlock()
-			c.shut()
-			return
+		for ; c.at < len(c.send.chunks); c.nextChunk() {
+			if err := c.writeAll((*c.send.chunks[c.at])[c.sent:]); err != nil {
+				c.mu.Lock()
+				c.sending = false
+				c.discardLocked()
+				c.mu.Unlock()
+				c.shut()
+				return
+			}
 		}
 		c.mu.Lock()
 		c.doneSendingLocked()
@@ -264,7 +290,7 @@ func (c *conn) writeRest() {
 			c.mu.Unlock()
 			return
 		}
-		if c.out == nil || len(*c.out) == 0 {
+		if c.out.empty() {
 			// Sends that do not block fail once a deadline has passed; none may be left behind.
 			_ = c.nc.SetWriteDeadline(time.Time{})
 			c.mu.Unlock()

@@ -159,26 +159,21 @@ func (s *server) readBatch(t *readTask, w *worker) {
 		return
 	}
 	defer l.Release()
-	limit := min(t.req.MaxSize, batchReadMax, int64(s.o.FrameLimit))
-	count := int64(t.req.MaxCount)
-	w.out = wire.AppendResponse(w.out[:0], &w.resp) // the head, 36 bytes
-	entries := int64(0)
-	err = l.ReadBatch(t.req.Entry, func(_ int64, body []byte) bool {
-		if entries > 0 && int64(len(w.out)+len(body)+wire.LengthSize) > limit {
-			return false
+	a := newBatchAnswer(&w.resp, min(t.req.MaxSize, batchReadMax, int64(s.o.FrameLimit)))
+	for entry := t.req.Entry; ; entry++ {
+		err := a.read(l, entry)
+		if err != nil && a.entries == 0 {
+			a.drop()
+			w.resp.Code = s.readCode(l, err)
+			t.c.reply(&w.resp)
+			return
 		}
-		w.out = wire.AppendBatchEntry(w.out, body)
-		entries++
-		return (count <= 0 || entries < count) && int64(len(w.out)) < limit
-	})
-	if err != nil {
-		w.resp.Code = s.readCode(l, err)
-		t.c.reply(&w.resp)
-		return
+		if err != nil || a.full || a.entries == int64(t.req.MaxCount) || entry == 1<<63-1 {
+			break
+		}
 	}
-	w.out = wire.CloseFrame(w.out, 0)
-	s.m.readBytes.Add(uint64(len(w.out)))
-	t.c.replyFrames(w.out)
+	s.m.readBytes.Add(uint64(a.size)) //nolint:gosec // not negative
+	t.c.replyBuffers(a.close())
 }
 
 // readLAC answers READ_LAC: the explicit LAC and the last entry, as far as there are any.

@@ -12,7 +12,6 @@ type task interface{ run(w *worker) }
 // worker is the room of one worker goroutine.
 type worker struct {
 	buf  []byte // an entry being read
-	out  []byte // frames being encoded
 	resp wire.Response
 }
 
@@ -22,9 +21,6 @@ const workerKeep = 64 << 10
 func (w *worker) tidy() {
 	if cap(w.buf) > workerKeep {
 		w.buf = nil
-	}
-	if cap(w.out) > workerKeep {
-		w.out = nil
 	}
 	w.resp = wire.Response{}
 }

@@ -121,6 +121,32 @@ func TestBatchReadFences(t *testing.T) {
 	require.Equal(t, wire.Fenced, c.do(addReq(wire.V2, 1, 1, 0, "b")).Code)
 }
 
+// A batch larger than one buffer, with entries of sizes that leave rests of every kind in them.
+func TestBatchAnswerInSeveralBuffers(t *testing.T) {
+	readsBothWays(t, func(t *testing.T, b *testBookie) {
+		c := b.dial()
+		var want []string
+		for e, n := range []int{100 << 10, 150 << 10, 1, bufLarge - 100, 3, 400 << 10, 70 << 10, 200 << 10, 0, 90 << 10} {
+			payload := strings.Repeat(string(rune('a'+e)), n)
+			want = append(want, payload)
+			c.write(encode(t, addReq(wire.V2, 77, int64(e), int64(e)-1, payload)))
+			require.Equal(t, wire.OK, c.recv(wire.V2).Code)
+		}
+		r := batchReq(0, 0, batchReadMax)
+		r.Ledger = 77
+		for range 3 {
+			c.write(encode(t, r))
+			f := c.frame()
+			var resp wire.Response
+			require.NoError(t, wire.DecodeResponse(wire.V2, f[4:], &resp))
+			require.Len(t, resp.Entries, len(want))
+			for e, payload := range want {
+				require.Equal(t, body(77, int64(e), int64(e)-1, payload), resp.Entries[e])
+			}
+		}
+	})
+}
+
 func TestWire42ServerCap(t *testing.T) {
 	b := startBookie(t, bookieConfig{})
 	c := b.dial()

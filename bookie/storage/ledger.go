@@ -12,7 +12,7 @@ import (
 
 // Ledger is the one handle of a ledger. Its lock guards Replica and orders the ledger's adds, fences and journal
 // records: the caller locks it, asks Replica, calls Put or StateChanged, appends to the journal, and unlocks. Nothing that
-// waits for a disk or a socket may be called while it is held; of this type that is Reserve, LAC, Last, Read, ReadBatch,
+// waits for a disk or a socket may be called while it is held; of this type that is Reserve, LAC, Last, Read,
 // Entries and Watch.
 type Ledger struct {
 	// Replica is the ledger's durable state, read and changed under the lock. After a change call StateChanged.

@@ -379,33 +379,6 @@ func (l *Ledger) LAC() (int64, error) {
 // bodies holds buffers for reads whose result is not handed out.
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
-// ReadBatch calls fn for consecutive entries from first on until fn returns false or an entry can not be read; body is
-// valid during the call. It fails as Read does if the first one can not be read, and returns nil otherwise.
-func (l *Ledger) ReadBatch(first int64, fn func(entry int64, body []byte) bool) error {
-	if first == -1 {
-		last, err := l.Last()
-		if err != nil {
-			return err
-		}
-		first = last
-	}
-	buf := bodies.Get().(*[]byte)
-	defer bodies.Put(buf)
-	for entry := first; ; entry++ {
-		body, err := l.Read(entry, *buf)
-		if err != nil {
-			if entry == first {
-				return err
-			}
-			return nil
-		}
-		*buf = body
-		if !fn(entry, body) || entry == 1<<63-1 {
-			return nil
-		}
-	}
-}
-
 // Range is a run of entry ids, both ends included.
 type Range struct{ First, Last int64 }
 

@@ -16,7 +16,8 @@ type readAhead struct {
 	stop    chan struct{}
 	wg      sync.WaitGroup
 	streams [streamShards]streamShard
-	buffers sync.Pool
+	small   sync.Pool    // buffers of first reads
+	large   pieceBuffers // of all others
 }
 
 const (
@@ -66,17 +67,19 @@ func (st *stream) follows(ledger, entry int64) bool {
 	return st.window != 0 && st.ledger == ledger && entry > st.entry-64 && entry <= st.entry+64
 }
 
-func (a *readAhead) start(c *readCache) {
+func (a *readAhead) start(c *readCache, bytes int64) {
+	a.large.init(int(min(max(bytes/8/pieceMax, 1), 4)))
 	a.c, a.jobs, a.stop = c, make(chan *aheadJob, aheadQueue), make(chan struct{})
-	a.buffers.New = func() any { return new([]byte) }
+	a.small.New = func() any { return new([]byte) }
 	for range aheadWorkers {
 		a.wg.Go(a.worker)
 	}
 }
 
-func (a *readAhead) close() {
+func (a *readAhead) close() error {
 	close(a.stop)
 	a.wg.Wait()
+	return a.large.close()
 }
 
 func (a *readAhead) slot(ledger int64) (*streamShard, *stream) {
@@ -197,18 +200,24 @@ func (a *readAhead) work(j *aheadJob) {
 // fetch reads a piece of a log into the cache: n bytes, and if that is more than a first read, up to the end of the bucket
 // in which they end, so that buckets are cached whole. size is that of a body in it, if one is known.
 func (a *readAhead) fetch(d *dir, ledger int64, log entrylog.LogID, off int64, n int, size uint32) (filled, error) {
-	limit := int64(1<<63 - 1)
-	if n > aheadMin {
-		limit = (off + int64(n) + bucketSize - 1) &^ (bucketSize - 1)
-		n = int(limit-off) + entrylog.RecordHeaderSize + int(max(2*size, aheadSlack)) // the last record begins before limit
+	if n <= aheadMin {
+		buf := a.small.Get().(*[]byte)
+		defer a.small.Put(buf)
+		chunk, err := d.log.ReadRange(log, off, n, *buf)
+		if err != nil {
+			return filled{}, err
+		}
+		*buf = chunk.Buffer
+		return a.c.fill(d.index, chunk, ledger, 1<<63-1), nil
 	}
-	buf := a.buffers.Get().(*[]byte)
-	defer a.buffers.Put(buf)
-	chunk, err := d.log.ReadRange(log, off, n, *buf)
+	limit := (off + int64(n) + bucketSize - 1) &^ (bucketSize - 1)
+	n = int(limit-off) + entrylog.RecordHeaderSize + int(max(2*size, aheadSlack)) // the last record begins before limit
+	buf := a.large.take()
+	defer a.large.give(buf)
+	chunk, err := d.log.ReadRange(log, off, n, buf)
 	if err != nil {
 		return filled{}, err
 	}
-	*buf = chunk.Buffer
 	return a.c.fill(d.index, chunk, ledger, limit), nil
 }
 

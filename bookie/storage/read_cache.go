@@ -87,13 +87,14 @@ func newReadCache(s *Storage, bytes int64) (*readCache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read cache of %d bytes: %w", bytes, err)
 	}
-	c.ahead.start(c)
+	c.ahead.start(c, bytes)
 	return c, nil
 }
 
-func (c *readCache) close() {
-	c.ahead.close()
+func (c *readCache) close() error {
+	err := c.ahead.close()
 	c.main.Close()
+	return err
 }
 
 // blockKey packs what names a block; a log has at most 2^40 bytes and there are at most 64 directories.

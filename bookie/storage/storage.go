@@ -120,7 +120,7 @@ func Open(fsys vfs.FS, o Options) (s *Storage, err error) {
 func (s *Storage) abandon() (err error) {
 	s.cancel()
 	if s.cache != nil {
-		s.cache.close()
+		err = s.cache.close()
 	}
 	for _, d := range s.dirs {
 		err = errors.Join(err, d.close())

@@ -57,7 +57,12 @@ func AppendResponse(dst []byte, r *Response) []byte {
 // A read answer is built that way without a copy: AppendResponse with code OK and no Body, then the body, then CloseFrame.
 func CloseFrame(dst []byte, start int) []byte { return closeFrame(dst, start) }
 
-// AppendBatchEntry appends one entry to a batch read answer that AppendResponse began; CloseFrame must follow.
+// PutFrameSize says at the start of a frame that it has size bytes in all, wherever they lie.
+func PutFrameSize(start []byte, size int) {
+	binary.BigEndian.PutUint32(start, uint32(size-LengthSize)) //nolint:gosec // a frame is far below 4 GiB
+}
+
+// AppendBatchEntry appends one entry to a batch read answer that AppendResponse began; CloseFrame or PutFrameSize must follow.
 func AppendBatchEntry(dst, body []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(body))) //nolint:gosec // a body is below the frame limit
 	return append(dst, body...)

@@ -1,6 +1,9 @@
 // Command bench measures the journal, one bookie and a small cluster on this machine beside what its disk can do, and
 // prints one table. `make bench` builds the programs and runs it.
 //
+// The servers of a round are started once and driven for a while before anything is measured, so that journal segments are
+// recycled ones, as they are in a bookie that has run for a minute. What a start costs has figures of its own.
+//
 // Every figure is measured in each of a number of rounds, all figures of a round one after another, so that a machine
 // that changes during the run changes all of them; the table gives the median and the range over the rounds, and ratios
 // are formed within a round before the median is taken. A figure whose range is wider than its lead says so by itself.

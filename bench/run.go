@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -24,6 +23,8 @@ type benchmark struct {
 
 	disk    []disk              // per round
 	figures map[string][]figure // per load and round
+	starts  []started           // per round
+	reads   []catchUp           // per round
 }
 
 // figure is what a load gave in one round.
@@ -53,16 +54,10 @@ func (b *benchmark) run(ctx context.Context) error {
 			return err
 		}
 		b.disk = append(b.disk, d)
-		for _, l := range loads() {
-			if !strings.Contains(l.name, b.only) {
-				continue
+		for _, kind := range []string{"", "one", "three"} {
+			if err := b.measureKind(ctx, kind); err != nil {
+				return err
 			}
-			f, err := b.measure(ctx, l)
-			if err != nil {
-				return fmt.Errorf("%s: %w", l.name, err)
-			}
-			b.figures[l.name] = append(b.figures[l.name], f)
-			fmt.Fprintf(os.Stderr, "  %-48s %9.0f/s  p99 %.2f ms\n", l.name, f.PerSecond, f.Latency["p99"]/1e3)
 		}
 	}
 	allocations := ""
@@ -125,19 +120,61 @@ func (b *benchmark) measureDisk(ctx context.Context) (disk, error) {
 	return d, nil
 }
 
-// measure runs one load, against a fresh server if it needs one.
-func (b *benchmark) measure(ctx context.Context, l load) (figure, error) {
-	args := append(append([]string{}, l.args...), "--duration", b.duration.String(), "--output", "json")
-	var pid string
-	if l.server != "" {
-		bookies := map[string]string{"one": "1", "three": "3"}[l.server]
-		s, err := b.startServer(ctx, bookies)
-		if err != nil {
-			return figure{}, err
+// measureKind runs all loads of one kind of server, and with a single bookie what a start and a catch-up read take.
+func (b *benchmark) measureKind(ctx context.Context, kind string) error {
+	var list []load
+	for _, l := range loads() {
+		if l.server == kind && strings.Contains(l.name, b.only) {
+			list = append(list, l)
 		}
-		defer s.stop()
-		pid = fmt.Sprint(s.endpoints.PID)
-		args = append(args, "--pid", pid, "--warmup", "2s")
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	var s *server
+	if kind != "" {
+		var err error
+		if s, err = b.startServer(ctx, map[string]string{"one": "1", "three": "3"}[kind]); err != nil {
+			return err
+		}
+		defer func() { s.remove() }()
+		if err := b.prime(ctx, s, kind); err != nil {
+			return err
+		}
+	}
+	for _, l := range list {
+		f, err := b.measure(ctx, s, l)
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+		b.figures[l.name] = append(b.figures[l.name], f)
+		fmt.Fprintf(os.Stderr, "  %-48s %9.0f/s  p99 %.2f ms\n", l.name, f.PerSecond, f.Latency["p99"]/1e3)
+	}
+	if kind != "one" || b.only != "" {
+		return nil
+	}
+	var err error
+	if s, err = b.restart(ctx, s); err != nil {
+		return fmt.Errorf("restart: %w", err)
+	}
+	return b.catchUp(ctx, s)
+}
+
+// prime drives a new server until its journals have used more segments than they keep.
+func (b *benchmark) prime(ctx context.Context, s *server, kind string) error {
+	args := []string{"bench", "cluster", "--outstanding", "1000", "--duration", (2 * b.duration).String(), "--warmup", "0s"}
+	if kind == "one" {
+		args = append(args, "--raw", s.endpoints.Bookies[0])
+	}
+	_, err := b.command(ctx, "bindery", args...)
+	return err
+}
+
+// measure runs one load.
+func (b *benchmark) measure(ctx context.Context, s *server, l load) (figure, error) {
+	args := append(append([]string{}, l.args...), "--duration", b.duration.String(), "--output", "json")
+	if s != nil {
+		args = append(args, "--pid", fmt.Sprint(s.endpoints.PID), "--warmup", "2s")
 		for i := range args {
 			args[i] = strings.ReplaceAll(args[i], "%BOOKIE%", s.endpoints.Bookies[0])
 		}
@@ -171,62 +208,6 @@ func (b *benchmark) measure(ctx context.Context, l load) (figure, error) {
 		}
 	}
 	return f, nil
-}
-
-// server is a standalone in a directory of its own.
-type server struct {
-	cmd       *exec.Cmd
-	exited    chan struct{}
-	dir       string
-	endpoints struct {
-		PID     int
-		Bookies []string
-	}
-}
-
-// startServer starts a standalone with its data where the client commands look for it.
-func (b *benchmark) startServer(ctx context.Context, bookies string) (*server, error) {
-	s := &server{dir: filepath.Join(b.dir, "bindery-data")}
-	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(b.bin, "bindery"), "standalone", "--bookies", bookies, "--set", "storage.memory="+b.memory)
-	s.cmd.Dir = b.dir
-	var errs bytes.Buffer
-	s.cmd.Stderr = &errs
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	s.exited = make(chan struct{})
-	go func() {
-		_ = s.cmd.Wait()
-		close(s.exited)
-	}()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		data, err := os.ReadFile(filepath.Join(s.dir, "endpoints.json"))
-		if err == nil && json.Unmarshal(data, &s.endpoints) == nil && len(s.endpoints.Bookies) > 0 {
-			return s, nil
-		}
-		select {
-		case <-s.exited:
-			return nil, fmt.Errorf("the server ended: %s", errs.String())
-		case <-ctx.Done():
-			s.stop()
-			return nil, ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-	s.stop()
-	return nil, errors.New("the server did not become ready within a minute")
-}
-
-// stop ends the server and takes its data away.
-func (s *server) stop() {
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-s.exited:
-	case <-time.After(20 * time.Second):
-		_ = s.cmd.Process.Kill()
-		<-s.exited
-	}
-	_ = os.RemoveAll(s.dir)
 }
 
 // goBenchmarks runs the packages' own benchmarks, which count allocations.

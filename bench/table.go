@@ -61,11 +61,31 @@ func (b *benchmark) table(allocations string) string {
 			spread(get(func(f figure) float64 { return f.PerSecond }), "%.0f"), spread(get(func(f figure) float64 { return f.MB }), "%.1f"),
 			spread(share, "%.2f"), ms("p50"), ms("p99"), ms("p99.9"), cpu, rss, written)
 	}
+	b.writeRestart(&w)
 	fmt.Fprintf(&w, "\nHighest steal of any figure: %.1f %%.\n", 100*steal)
 	if allocations != "" {
 		fmt.Fprintf(&w, "\nThe packages' own benchmarks, with allocations:\n\n```\n%s\n```\n", allocations)
 	}
 	return w.String()
+}
+
+func (b *benchmark) writeRestart(w *strings.Builder) {
+	if len(b.starts) > 0 {
+		var seconds, megabytes, idle []float64
+		for _, s := range b.starts {
+			seconds, megabytes, idle = append(seconds, s.Seconds), append(megabytes, s.Replayed/1e6), append(idle, s.Idle/1e6)
+		}
+		fmt.Fprintf(w, "\nStart after kill -9 under full load: %s s until ready, with %s MB of journal to replay. Idle process (one bookie and the embedded metadata store) after a start: %s MB of anonymous memory.\n",
+			spread(seconds, "%.2f"), spread(megabytes, "%.0f"), spread(idle, "%.0f"))
+	}
+	if len(b.reads) > 0 {
+		var read, disk, share []float64
+		for _, r := range b.reads {
+			read, disk, share = append(read, r.Read), append(disk, r.Disk), append(share, r.Read/r.Disk)
+		}
+		fmt.Fprintf(w, "\nCatch-up read of a cold ledger of 64 KiB entries through the client: %s MB/s; direct sequential reads of the same logs: %s MB/s; ratio %s.\n",
+			spread(read, "%.0f"), spread(disk, "%.0f"), spread(share, "%.2f"))
+	}
 }
 
 // best is the most durable bytes per second that the disk gave at any group size.

@@ -176,6 +176,9 @@ func (j *Journal) writeLocked(g *group) {
 	}
 	j.mu.Unlock()
 
+	if g.opened > 0 {
+		j.m.left(start-g.opened, g.records)
+	}
 	invariant.CrashPoint("journal.group-before-write")
 	b := g.bytes(j.epoch.UnixNano() + start)
 	err := j.io.write(g.seg.file, b, g.off)

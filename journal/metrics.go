@@ -16,6 +16,7 @@ type journalMetrics struct {
 	groupSize *metrics.PrometheusHistogram
 	add       latencies // append to acknowledgement, one value per record
 	write     latencies // one value per group
+	queued    latencies // from the first record of a group to the start of its write, one value per record
 }
 
 // Upper bounds: 14 steps from 20 us to 10 s, and from a block to 8 MiB.
@@ -68,6 +69,9 @@ func bit(b bool) float64 {
 	return 0
 }
 
+// left notes that n records left the queue, the oldest of them after nanos.
+func (m *journalMetrics) left(nanos int64, n int) { m.queued.add(max(nanos, 0), uint64(n)) }
+
 // wrote notes a group's write.
 func (m *journalMetrics) wrote(nanos int64, bytes int) {
 	m.syncTime.Update(float64(nanos) / 1e9)
@@ -85,8 +89,10 @@ func (j *Journal) WritePrometheus(w io.Writer) {
 	for _, f := range s.figures() {
 		j.writeFigure(w, "bindery_journal_"+f.name, "journal", f.value)
 	}
-	j.m.write.summary(w, "bookie_journal_JOURNAL_SYNC", j.o.Label)
-	j.m.add.summary(w, "bookie_journal_JOURNAL_ADD_ENTRY", j.o.Label)
+	now := j.now()
+	j.m.write.summary(w, "bookie_journal_JOURNAL_SYNC", j.o.Label, now)
+	j.m.add.summary(w, "bookie_journal_JOURNAL_ADD_ENTRY", j.o.Label, now)
+	j.m.queued.summary(w, "bookie_journal_JOURNAL_QUEUE_LATENCY", j.o.Label, now)
 	for _, f := range []figure{
 		{"QUEUE_SIZE", float64(s.QueueRecords)},
 		{"FORCE_WRITE_QUEUE_SIZE", float64(s.InFlight)},

@@ -18,6 +18,7 @@ var layers = map[string]int{
 	"cmd/bindery":                    10,
 	"internal/config":                9,
 	"internal/bktest":                9,
+	"internal/bktest/cores":          8,
 	"facade":                         8,
 	"facade/dispatch":                7,
 	"facade/managedledger":           6,

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// earlyBytes lets a group start beside one in flight.
-	earlyBytes = 64 << 10
+	// earlyBytes lets a group start beside one in flight; see docs/adr/0013.
+	earlyBytes = 32 << 10
 	// coverAfter is how long the last acknowledged group may stay the last one before an empty group covers it.
 	coverAfter = 100 * time.Millisecond
 	// timerMin is the shortest wait that is left to a timer: Go's poller has no finer sleep.

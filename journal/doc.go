@@ -22,7 +22,7 @@
 //
 // There is no goroutine, timer, channel send or allocation per record. The pipeline is self-clocked: while
 // GroupsInFlight groups are being written the next one fills. Beside a group in flight another one starts only if it
-// holds 64 KiB or half the measured sync time has passed (mayStart).
+// holds 32 KiB or half the measured sync time has passed (mayStart).
 //
 // Segments are prepared ahead: a spare file, zeroed or recycled, gets its header and name in the background. A segment's
 // identity (id, salt) is drawn in memory, so appending goes on across a switch even if its file is not ready; only the

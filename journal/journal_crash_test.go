@@ -6,6 +6,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -323,47 +324,49 @@ func TestPositionsNeverComeBack(t *testing.T) {
 
 // TestOldCutIsKnownForEver: groups behind a cut stay cut, also when the sequence numbers of a later life pass theirs.
 func TestOldCutIsKnownForEver(t *testing.T) {
-	o := crashOptions(IODSync)
-	o.Reserve = -1
-	mem := memfs.New()
-	gate := newGate()
-	j := mustStart(t, errorfs.Wrap(mem, gate), "/j", o)
-	h := newHistory()
-	require.NoError(t, h.appendBatch(j, 1, 100)) // group 1
-	gate.hold()
-	l := newListener()
-	appendOne(t, j, 100, 100, l) // group 2: will not reach the disk
-	j.Commit()
-	gate.await(1)
-	for i := range 20 { // group 3, large enough to start beside it
-		appendOne(t, j, 200+i, 5000, l)
-	}
-	j.Commit()
-	gate.await(2)
-	gate.release(1) // the second one only
-	gate.awaitDone(1)
-	clone := mem.CrashClone(1, 0)
-	gate.open()
-	require.NoError(t, j.Close())
+	synctest.Test(t, func(t *testing.T) {
+		o := crashOptions(IODSync)
+		o.Reserve = -1
+		mem := memfs.New()
+		gate := newGate()
+		j := mustStart(t, errorfs.Wrap(mem, gate), "/j", o)
+		h := newHistory()
+		require.NoError(t, h.appendBatch(j, 1, 100)) // group 1
+		gate.hold()
+		l := newListener()
+		appendOne(t, j, 100, 100, l) // group 2: will not reach the disk
+		j.Commit()
+		gate.await(1)
+		for i := range 20 { // group 3, large enough to start beside it
+			appendOne(t, j, 200+i, 5000, l)
+		}
+		j.Commit()
+		gate.await(2)
+		gate.release(1) // the second one only
+		gate.awaitDone(1)
+		clone := mem.CrashClone(1, 0)
+		gate.open()
+		require.NoError(t, j.Close())
 
-	second := mustOpen(t, clone, "/j", o)
-	r, err := second.Replay(0, nil)
-	require.NoError(t, err)
-	require.NotNil(t, r.Cut)
-	require.Equal(t, int64(1), r.Records)
-	require.GreaterOrEqual(t, r.Cut.Groups, 1, "the whole group behind the missing one is cut as well")
-	require.True(t, r.Whole)
-	require.NoError(t, second.Start())
-	require.NoError(t, h.appendBatch(second, 3, 100))
-	require.NoError(t, second.Close())
+		second := mustOpen(t, clone, "/j", o)
+		r, err := second.Replay(0, nil)
+		require.NoError(t, err)
+		require.NotNil(t, r.Cut)
+		require.Equal(t, int64(1), r.Records)
+		require.GreaterOrEqual(t, r.Cut.Groups, 1, "the whole group behind the missing one is cut as well")
+		require.True(t, r.Whole)
+		require.NoError(t, second.Start())
+		require.NoError(t, h.appendBatch(second, 3, 100))
+		require.NoError(t, second.Close())
 
-	h.check(t, clone, o, "third life")
-	third := mustOpen(t, clone, "/j", o)
-	r, err = third.Replay(0, nil)
-	require.NoError(t, err)
-	require.Nil(t, r.Cut, "an old cut is not news")
-	require.Equal(t, int64(4), r.Records)
-	require.NoError(t, third.Close())
+		h.check(t, clone, o, "third life")
+		third := mustOpen(t, clone, "/j", o)
+		r, err = third.Replay(0, nil)
+		require.NoError(t, err)
+		require.Nil(t, r.Cut, "an old cut is not news")
+		require.Equal(t, int64(4), r.Records)
+		require.NoError(t, third.Close())
+	})
 }
 
 // gate is an injector that holds the writes of groups back until it is told to let them through.
@@ -431,14 +434,14 @@ func (g *gate) await(n int) {
 	}
 }
 
-// awaitDone blocks until n writes passed, and gives the last of them time to reach the file system inside.
+// awaitDone blocks until n writes passed, and what they lead to has happened. It needs a bubble of package synctest.
 func (g *gate) awaitDone(n int) {
 	g.mu.Lock()
 	for g.passed < n {
 		g.cond.Wait()
 	}
 	g.mu.Unlock()
-	time.Sleep(20 * time.Millisecond)
+	synctest.Wait()
 }
 
 // TestRunThatBeginsWithAnEmptySegment: a run leaves its first segment unused when a zeroed one is ready before the first

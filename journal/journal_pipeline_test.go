@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -39,34 +40,36 @@ func TestMayStart(t *testing.T) {
 
 // TestAcknowledgedInOrder: a later group that is written first waits for the earlier one.
 func TestAcknowledgedInOrder(t *testing.T) {
-	o := Options{SegmentSize: 1 << 20, IO: IODSync, GroupsInFlight: 3}
-	g := newGate()
-	j := mustStart(t, errorfs.Wrap(memfs.New(), g), "/j", o)
-	waitPrepared(t, j)
-	l := newListener()
-	g.hold()
-	for i := range 3 {
-		appendOne(t, j, i, earlyBytes, l) // each worth a group of its own
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{SegmentSize: 1 << 20, IO: IODSync, GroupsInFlight: 3}
+		g := newGate()
+		j := mustStart(t, errorfs.Wrap(memfs.New(), g), "/j", o)
+		waitPrepared(t, j)
+		l := newListener()
+		g.hold()
+		for i := range 3 {
+			appendOne(t, j, i, earlyBytes, l) // each worth a group of its own
+			j.Commit()
+			g.await(i + 1)
+		}
+		require.Equal(t, 3, j.Stats().InFlight)
+		appendOne(t, j, 3, earlyBytes, l)
 		j.Commit()
-		g.await(i + 1)
-	}
-	require.Equal(t, 3, j.Stats().InFlight)
-	appendOne(t, j, 3, earlyBytes, l)
-	j.Commit()
-	g.release(2)
-	g.release(1)
-	g.awaitDone(2)
-	require.Zero(t, l.count(), "acknowledged before an earlier group")
-	require.Equal(t, 2, func() int { j.mu.Lock(); defer j.mu.Unlock(); return j.inflight }(), "the fourth group fills the slot of one that is written")
-	g.release(0)
-	l.wait(3)
-	require.Len(t, l.done, 3)
-	g.open()
-	l.wait(4)
-	for i, tok := range l.done {
-		require.Equal(t, int64(i), tok.A)
-	}
-	require.NoError(t, j.Close())
+		g.release(2)
+		g.release(1)
+		g.awaitDone(2)
+		require.Zero(t, l.count(), "acknowledged before an earlier group")
+		require.Equal(t, 2, func() int { j.mu.Lock(); defer j.mu.Unlock(); return j.inflight }(), "the fourth group fills the slot of one that is written")
+		g.release(0)
+		l.wait(3)
+		require.Len(t, l.done, 3)
+		g.open()
+		l.wait(4)
+		for i, tok := range l.done {
+			require.Equal(t, int64(i), tok.A)
+		}
+		require.NoError(t, j.Close())
+	})
 }
 
 // slowSink blocks in JournalDone until it is let go.
@@ -222,6 +225,31 @@ func TestLargeRecords(t *testing.T) {
 	require.True(t, r.Whole)
 }
 
+// TestRecordThatFillsASegment: the largest record takes a segment to its last byte; one byte more is refused.
+func TestRecordThatFillsASegment(t *testing.T) {
+	o := smallOptions()
+	mem := memfs.New()
+	j := mustStart(t, mem, "/j", o)
+	most := int(segmentCapacity(o.SegmentSize))
+	l := newListener()
+	for i := range 4 {
+		appendOne(t, j, i, most-8, l)
+		j.Commit()
+	}
+	_, err := j.Append(1, 0, make([]byte, most+1), l, Token{})
+	require.ErrorIs(t, err, ErrRecordTooLarge)
+	l.wait(4)
+	require.NoError(t, j.Close())
+	places := groupPlaces(t, mem, "/j")
+	for _, p := range places[:4] {
+		require.EqualValues(t, segmentHeaderBytes, p.off)
+		require.Equal(t, o.SegmentSize, p.off+p.header.extent())
+	}
+	got, r := replayAll(t, mem, "/j", o, 0)
+	require.Equal(t, numbers(0, 4), got)
+	require.True(t, r.Whole)
+}
+
 // TestSegmentSwitchDoesNotWait: with a prepared segment at hand, the switch costs no write of its own.
 func TestSegmentSwitchDoesNotWait(t *testing.T) {
 	o := smallOptions()
@@ -271,55 +299,59 @@ func TestUnpreparedSegments(t *testing.T) {
 // TestRelaxedAcknowledgesFromTheCache: records are answered without a sync, a force waits for one, and syncs come by
 // themselves within a second.
 func TestRelaxedAcknowledgesFromTheCache(t *testing.T) {
-	o := smallOptions()
-	o.IO, o.Relaxed = IOBuffered, true
-	mem := memfs.New()
-	fs := errorfs.Wrap(mem, errorfs.None())
-	j := mustStart(t, fs, "/j", o)
-	waitPrepared(t, j)
-	h := newHistory()
-	before := fs.Count(errorfs.Sync)
-	require.NoError(t, h.appendBatch(j, 5, 100))
-	got, _ := replayAll(t, mem.CrashClone(1, 0), "/j", o, 0)
-	require.LessOrEqual(t, len(got), 5)
-	l := newListener()
-	_, err := j.Append(0, 0, nil, l, Token{A: 3})
-	require.NoError(t, err)
-	j.Commit()
-	l.wait(1)
-	require.NoError(t, l.errs[0])
-	require.Greater(t, fs.Count(errorfs.Sync), before)
-	h.check(t, mem.CrashClone(1, 0), o, "after a force")
+	synctest.Test(t, func(t *testing.T) {
+		o := smallOptions()
+		o.IO, o.Relaxed = IOBuffered, true
+		mem := memfs.New()
+		fs := errorfs.Wrap(mem, errorfs.None())
+		j := mustStart(t, fs, "/j", o)
+		waitPrepared(t, j)
+		h := newHistory()
+		before := fs.Count(errorfs.Sync)
+		require.NoError(t, h.appendBatch(j, 5, 100))
+		got, _ := replayAll(t, mem.CrashClone(1, 0), "/j", o, 0)
+		require.LessOrEqual(t, len(got), 5)
+		l := newListener()
+		_, err := j.Append(0, 0, nil, l, Token{A: 3})
+		require.NoError(t, err)
+		j.Commit()
+		l.wait(1)
+		require.NoError(t, l.errs[0])
+		require.Greater(t, fs.Count(errorfs.Sync), before)
+		h.check(t, mem.CrashClone(1, 0), o, "after a force")
 
-	require.NoError(t, h.appendBatch(j, 5, 100))
-	last := j.Mark() - 1
-	waitFor(t, func() bool { return j.Stats().Durable >= last })
-	h.check(t, mem.CrashClone(1, 0), o, "a second later")
-	require.NoError(t, h.appendBatch(j, 40, 3000)) // over segment switches
-	require.NoError(t, j.Close())
-	h.check(t, mem.CrashClone(1, 0), o, "after close")
+		require.NoError(t, h.appendBatch(j, 5, 100))
+		last := j.Mark() - 1
+		waitFor(t, func() bool { return j.Stats().Durable >= last })
+		h.check(t, mem.CrashClone(1, 0), o, "a second later")
+		require.NoError(t, h.appendBatch(j, 40, 3000)) // over segment switches
+		require.NoError(t, j.Close())
+		h.check(t, mem.CrashClone(1, 0), o, "after close")
+	})
 }
 
 // TestRelaxedSyncFails: a force is not answered well after a failed sync.
 func TestRelaxedSyncFails(t *testing.T) {
-	o := smallOptions()
-	o.IO, o.Relaxed = IOBuffered, true
-	sw := errorfs.NewSwitch(errorfs.From(errorfs.Sync, 1, syscall.EIO))
-	j := mustStart(t, errorfs.Wrap(memfs.New(), sw), "/j", o)
-	waitPrepared(t, j)
-	h := newHistory()
-	require.NoError(t, h.appendBatch(j, 2, 100)) // leaves the unzeroed segment
-	waitPrepared(t, j)
-	sw.Set(true)
-	require.NoError(t, h.appendBatch(j, 2, 100))
-	l := newListener()
-	_, err := j.Append(0, 0, nil, l, Token{})
-	require.NoError(t, err)
-	j.Commit()
-	l.wait(1)
-	require.ErrorIs(t, l.errs[0], syscall.EIO)
-	require.ErrorIs(t, h.appendBatch(j, 2, 100), ErrPoisoned)
-	require.ErrorIs(t, j.Close(), ErrPoisoned)
+	synctest.Test(t, func(t *testing.T) {
+		o := smallOptions()
+		o.IO, o.Relaxed = IOBuffered, true
+		sw := errorfs.NewSwitch(errorfs.From(errorfs.Sync, 1, syscall.EIO))
+		j := mustStart(t, errorfs.Wrap(memfs.New(), sw), "/j", o)
+		waitPrepared(t, j)
+		h := newHistory()
+		require.NoError(t, h.appendBatch(j, 2, 100)) // leaves the unzeroed segment
+		waitPrepared(t, j)
+		sw.Set(true)
+		require.NoError(t, h.appendBatch(j, 2, 100))
+		l := newListener()
+		_, err := j.Append(0, 0, nil, l, Token{})
+		require.NoError(t, err)
+		j.Commit()
+		l.wait(1)
+		require.ErrorIs(t, l.errs[0], syscall.EIO)
+		require.ErrorIs(t, h.appendBatch(j, 2, 100), ErrPoisoned)
+		require.ErrorIs(t, j.Close(), ErrPoisoned)
+	})
 }
 
 // TestForceWithoutRecords is answered at once and writes nothing.
@@ -337,18 +369,94 @@ func TestForceWithoutRecords(t *testing.T) {
 }
 
 func TestMaxGroupWaitGathers(t *testing.T) {
-	o := Options{SegmentSize: 1 << 20, IO: IODSync, MaxGroupWait: 20 * time.Millisecond}
-	j := mustStart(t, memfs.New(), "/j", o)
-	l := newListener()
-	start := time.Now()
-	for i := range 10 {
-		appendOne(t, j, i, 100, l)
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{SegmentSize: 1 << 20, IO: IODSync, MaxGroupWait: 20 * time.Millisecond}
+		j := mustStart(t, memfs.New(), "/j", o)
+		l := newListener()
+		start := time.Now()
+		for i := range 10 {
+			appendOne(t, j, i, 100, l)
+			j.Commit()
+			time.Sleep(time.Millisecond)
+		}
+		l.wait(10)
+		require.Equal(t, 20*time.Millisecond, time.Since(start))
+		require.EqualValues(t, 1, j.Stats().Groups)
+
+		start = time.Now() // a full group does not wait, and neither does a force
+		appendOne(t, j, 10, DefaultGroupBytesMax-8-RecordOverhead, l)
 		j.Commit()
-	}
-	l.wait(10)
-	require.GreaterOrEqual(t, time.Since(start), 15*time.Millisecond)
-	require.EqualValues(t, 1, j.Stats().Groups)
-	require.NoError(t, j.Close())
+		l.wait(11)
+		appendOne(t, j, 11, 100, l)
+		_, err := j.Append(0, 0, nil, l, Token{})
+		require.NoError(t, err)
+		j.Commit()
+		l.wait(13)
+		require.Zero(t, time.Since(start))
+		require.NoError(t, j.Close())
+	})
+}
+
+// TestNoWaitByDefault: a record that finds nothing in flight is written at once.
+func TestNoWaitByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := mustStart(t, memfs.New(), "/j", smallOptions())
+		h := newHistory()
+		start := time.Now()
+		for range 20 {
+			require.NoError(t, h.appendBatch(j, 1, 100))
+		}
+		require.Zero(t, time.Since(start))
+		require.EqualValues(t, 20, j.Stats().Groups)
+		require.NoError(t, j.Close())
+	})
+}
+
+// TestTheNextGroupFillsMeanwhile: while a group is in flight the next one fills, however often Commit is called; small
+// records start one more group after half a sync time, not one each.
+func TestTheNextGroupFillsMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const sync = 10 * time.Millisecond
+		o := Options{SegmentSize: 1 << 20, IO: IODSync, GroupsInFlight: 2}
+		g := newGate()
+		slow := errorfs.NewSwitch(errorfs.Latency(errorfs.Write, func(errorfs.Op) time.Duration { return sync }))
+		j := mustStart(t, errorfs.Wrap(memfs.New(), errorfs.All(g, slow)), "/j", o)
+		h, l := newHistory(), newListener()
+		slow.Set(true)
+		for range 60 { // until the measured sync time is the disk's
+			require.NoError(t, h.appendBatch(j, 1, 100))
+		}
+		slow.Set(false)
+		require.InEpsilon(t, int64(sync), j.syncTime, 0.01)
+		groups := j.Stats().Groups
+		g.hold()
+		commit := func(from, to int) {
+			for i := from; i < to; i++ {
+				appendOne(t, j, i, 100, l)
+				j.Commit()
+			}
+			synctest.Wait()
+		}
+		commit(0, 1)
+		require.Equal(t, 1, j.Stats().InFlight)
+		commit(1, 100)
+		time.Sleep(sync/2 - time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, 1, j.Stats().InFlight, "before half a sync time")
+		time.Sleep(2 * time.Millisecond) // nobody calls Commit: the journal looks by itself
+		synctest.Wait()
+		require.Equal(t, 2, j.Stats().InFlight, "after half a sync time")
+		commit(100, 200)
+		time.Sleep(10 * sync)
+		synctest.Wait()
+		require.Equal(t, 2, j.Stats().InFlight, "the pipeline is full")
+		require.Zero(t, l.count())
+		g.open()
+		l.wait(200)
+		require.EqualValues(t, groups+3, j.Stats().Groups)
+		require.Equal(t, 3, l.flushes, "one flush per sink and group")
+		require.NoError(t, j.Close())
+	})
 }
 
 func TestSetGroupWait(t *testing.T) {
@@ -439,7 +547,11 @@ func TestOptions(t *testing.T) {
 	require.EqualValues(t, 256<<20, o.SegmentSize)
 	for name, change := range map[string]func(*Options){
 		"segment_size = 5000":  func(o *Options) { o.SegmentSize = 5000 },
-		"max_group_wait":       func(o *Options) { o.MaxGroupWait = 500 * time.Microsecond },
+		"max_group_wait = 500": func(o *Options) { o.MaxGroupWait = 500 * time.Microsecond },
+		"max_group_wait = 21":  func(o *Options) { o.MaxGroupWait = 21 * time.Millisecond },
+		"max_group_wait = -1":  func(o *Options) { o.MaxGroupWait = -time.Millisecond },
+		"segment_size = 42949": func(o *Options) { o.SegmentSize = 4 << 30 },
+		"in flight = -1":       func(o *Options) { o.GroupsInFlight = -1 },
 		"max_group_bytes":      func(o *Options) { o.MaxGroupBytes = 100 },
 		"does not fit":         func(o *Options) { o.MaxRecordBytes = 1 << 30 },
 		"in flight = 5":        func(o *Options) { o.GroupsInFlight = 5 },
@@ -454,31 +566,49 @@ func TestOptions(t *testing.T) {
 		_, err := Open(memfs.New(), "/j", o)
 		require.Error(t, err)
 	}
+	for _, wait := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
+		o.MaxGroupWait = wait
+		require.NoError(t, o.Validate())
+	}
 	o.IO = IOUring
 	require.ErrorIs(t, o.Validate(), errors.ErrUnsupported)
 }
 
-// TestAppendDoesNotAllocate counts the allocations of the whole process while records pass through.
+// TestAppendDoesNotAllocate counts the allocations of the whole process while records pass from Reserve to their sinks.
 func TestAppendDoesNotAllocate(t *testing.T) {
-	o := Options{SegmentSize: 4 << 20, IO: IODSync}
-	j := mustStart(t, memfs.New(), "/j", o)
-	b := body(1, 1000)
-	n := testing.AllocsPerRun(2000, func() {
-		if err := j.Reserve(len(b), time.Second); err != nil {
-			t.Fatal(err)
+	o := Options{SegmentSize: 64 << 20, IO: IODSync}
+	j := mustStart(t, nullFS{memfs.New()}, "/j", o)
+	b, s := body(1, 1000), &tokenSink{heard: make(chan struct{}, 1)}
+	group := func() {
+		for range 50 {
+			if err := j.Reserve(len(b), time.Second); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := j.Append(1, 7, b, s, Token{}); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if _, err := j.Append(1, 7, b, nopSink{}, Token{}); err != nil {
-			t.Fatal(err)
-		}
-	})
-	require.Zero(t, n)
+		j.Commit()
+		<-s.heard
+	}
+	for range 20 {
+		group()
+	}
+	require.Less(t, testing.AllocsPerRun(200, group), 1.0, "allocations per group of 50")
 	require.NoError(t, j.Close())
 }
 
-type nopSink struct{}
+// tokenSink tells once per group that records were answered.
+type tokenSink struct{ heard chan struct{} }
 
-func (nopSink) JournalDone(Token, error) {}
-func (nopSink) JournalFlush()            {}
+func (s *tokenSink) JournalDone(Token, error) {}
+
+func (s *tokenSink) JournalFlush() {
+	select {
+	case s.heard <- struct{}{}:
+	default:
+	}
+}
 
 func TestSinkSet(t *testing.T) {
 	var s sinkSet

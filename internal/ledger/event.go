@@ -82,6 +82,7 @@ type Event struct {
 	Record  *Metadata
 	Version int64
 	Picks   []Pick
+	Urgent  bool // W: with a failure: the bookie says that it takes no adds at all, so waiting for it is of no use
 }
 
 // Pick is a bookie chosen for an index. The bookie that is there already means that it answers again; an empty one

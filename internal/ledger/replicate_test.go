@@ -33,9 +33,11 @@ func TestCopyIsJudgedOnTheRecordThatItReplaces(t *testing.T) {
 	require.NoError(t, next.Validate())
 
 	for name, change := range map[string]func(m *Metadata){
-		"another end":              func(m *Metadata) { m.LastEntry = 15 },
-		"open again":               func(m *Metadata) { m.State = StateOpen },
-		"followed by another":      func(m *Metadata) { m.Fragments = append(m.Fragments, Fragment{First: 15, Bookies: []BookieID{"a", "b", "e"}}) },
+		"another end": func(m *Metadata) { m.LastEntry = 15 },
+		"open again":  func(m *Metadata) { m.State = StateOpen },
+		"followed by another": func(m *Metadata) {
+			m.Fragments = append(m.Fragments, Fragment{First: 15, Bookies: []BookieID{"a", "b", "e"}})
+		},
 		"the fragment is gone":     func(m *Metadata) { m.Fragments = m.Fragments[:1] },
 		"somebody else was placed": func(m *Metadata) { m.Fragments[1].Bookies = []BookieID{"a", "b", "f"} },
 	} {

@@ -241,20 +241,23 @@ func TestC39RandomSchedules(t *testing.T) {
 		deferred bool
 		wipes    int
 		cuts     int
+		delay    bool
 	}
 	for _, c := range []setting{
-		{"E=3/Qw=3/Qa=2", Quorum{3, 3, 2}, 6, 2, false, 0, 0},
-		{"E=4/Qw=2/Qa=2", Quorum{4, 2, 2}, 7, 1, false, 0, 0},
-		{"E=2/Qw=1/Qa=1", Quorum{2, 1, 1}, 5, 1, false, 0, 0},
-		{"E=5/Qw=3/Qa=2", Quorum{5, 3, 2}, 8, 2, false, 0, 0},
-		{"E=3/Qw=3/Qa=3", Quorum{3, 3, 3}, 6, 2, false, 0, 0},
-		{"E=3/Qw=2/Qa=1", Quorum{3, 2, 1}, 6, 2, false, 0, 0},
-		{"E=3/Qw=3/Qa=2/wipe", Quorum{3, 3, 2}, 6, 2, false, 1, 0},
-		{"E=3/Qw=3/Qa=3/two wipes", Quorum{3, 3, 3}, 6, 2, false, 2, 0},
-		{"E=3/Qw=3/Qa=2/power cuts", Quorum{3, 3, 2}, 5, 2, false, 0, 3},
-		{"E=3/Qw=2/Qa=2/power cuts", Quorum{3, 2, 2}, 5, 2, false, 0, 3},
-		{"E=3/Qw=3/Qa=2/deferred", Quorum{3, 3, 2}, 3, 1, true, 0, 0},
-		{"E=3/Qw=3/Qa=2/deferred/power cuts", Quorum{3, 3, 2}, 3, 1, true, 0, 2},
+		{"E=3/Qw=3/Qa=2/delayed changes", Quorum{3, 3, 2}, 6, 2, false, 0, 0, true},
+		{"E=5/Qw=3/Qa=2/delayed changes", Quorum{5, 3, 2}, 8, 2, false, 0, 0, true},
+		{"E=3/Qw=3/Qa=2", Quorum{3, 3, 2}, 6, 2, false, 0, 0, false},
+		{"E=4/Qw=2/Qa=2", Quorum{4, 2, 2}, 7, 1, false, 0, 0, false},
+		{"E=2/Qw=1/Qa=1", Quorum{2, 1, 1}, 5, 1, false, 0, 0, false},
+		{"E=5/Qw=3/Qa=2", Quorum{5, 3, 2}, 8, 2, false, 0, 0, false},
+		{"E=3/Qw=3/Qa=3", Quorum{3, 3, 3}, 6, 2, false, 0, 0, false},
+		{"E=3/Qw=2/Qa=1", Quorum{3, 2, 1}, 6, 2, false, 0, 0, false},
+		{"E=3/Qw=3/Qa=2/wipe", Quorum{3, 3, 2}, 6, 2, false, 1, 0, false},
+		{"E=3/Qw=3/Qa=3/two wipes", Quorum{3, 3, 3}, 6, 2, false, 2, 0, false},
+		{"E=3/Qw=3/Qa=2/power cuts", Quorum{3, 3, 2}, 5, 2, false, 0, 3, false},
+		{"E=3/Qw=2/Qa=2/power cuts", Quorum{3, 2, 2}, 5, 2, false, 0, 3, false},
+		{"E=3/Qw=3/Qa=2/deferred", Quorum{3, 3, 2}, 3, 1, true, 0, 0, false},
+		{"E=3/Qw=3/Qa=2/deferred/power cuts", Quorum{3, 3, 2}, 3, 1, true, 0, 2, false},
 	} {
 		runSchedules(t, n, c.name, func(rnd *rand.Rand) *schedule {
 			var names []string
@@ -272,7 +275,7 @@ func TestC39RandomSchedules(t *testing.T) {
 			if c.deferred && c.cuts > 0 { // many short ones: the harm is done between an ack, a cut and a force
 				s.calm, s.fail, s.unknown, s.entries = 4, 0, 0, 1+rnd.IntN(2)
 			}
-			s.create("W", c.q, c.deferred, ens...)
+			s.createWith("W", c.q, WriterConfig{Deferred: c.deferred, Delay: c.delay}, ens...)
 			return s
 		})
 	}

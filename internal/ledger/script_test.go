@@ -21,14 +21,14 @@ var update = flag.Bool("update", false, "write the transcripts in testdata anew;
 // TestScenarios plays the transcripts in testdata. A line that starts with '>' is a command, what follows it is what the
 // world said; comments and blank lines are kept. A scenario's name is that of the protocol description.
 //
-//	bookies A B C...            create W E Qw Qa A B C   (deferred W ... for deferred sync)
+//	bookies A B C...            create W E Qw Qa A B C   (deferred W ... for deferred sync, delayed W ... for late changes)
 //	append W [n]                close W | force W | retry W | lactick W
 //	recover R [readahead]       crash CLIENT             the client is gone
 //	acceptloss R                a recovery that may lose what was acknowledged
 //	flight                      what is under way
 //	do PATTERN...               requests arrive and their replies too
 //	deliver|reply PATTERN...    requests, or replies, arrive
-//	drop|timeout PATTERN...     lost without, or with, the client noticing
+//	drop|timeout PATTERN...     lost without, or with, the client noticing;   readonly PATTERN: refused by a read-only bookie
 //	run                         everything under way arrives until nothing is
 //	meta CLIENT ok|unknown|unknown-applied|unknown-dropped|unknown-late;   land;   metatimeout CLIENT
 //	pick CLIENT B1 B2...        - for none
@@ -102,13 +102,13 @@ func (w *world) command(f []string) {
 	switch f[0] {
 	case "bookies":
 		*w = *newWorld(f[1:]...)
-	case "create", "deferred":
+	case "create", "deferred", "delayed":
 		n := func(i int) int { v, _ := strconv.Atoi(f[i]); return v }
 		var ens []BookieID
 		for _, b := range f[5:] {
 			ens = append(ens, BookieID(b))
 		}
-		w.create(f[1], Quorum{n(2), n(3), n(4)}, f[0] == "deferred", ens...)
+		w.createWith(f[1], Quorum{n(2), n(3), n(4)}, WriterConfig{Deferred: f[0] == "deferred", Delay: f[0] == "delayed"}, ens...)
 	case "recover":
 		ahead := 1
 		if len(f) > 2 {
@@ -118,7 +118,7 @@ func (w *world) command(f []string) {
 	case "acceptloss":
 		w.lossy = true
 		w.recoverWith(f[1], RecoveryConfig{AcceptLoss: true, LossNote: "by hand"})
-	case "do", "deliver", "reply", "drop", "timeout":
+	case "do", "deliver", "reply", "drop", "timeout", "readonly":
 		w.flightCommand(f)
 	case "flight":
 		for _, m := range w.messages {
@@ -217,6 +217,8 @@ func (w *world) flightCommand(f []string) {
 			w.drop(m)
 		case "timeout":
 			w.timeout(m)
+		case "readonly":
+			w.refuse(m)
 		}
 	}
 	if !hit {

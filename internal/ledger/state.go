@@ -68,6 +68,9 @@ func (w *Writer) AppendStateAs(b []byte, n *Naming) []byte {
 		b = f.since[n.at(i)].appendState(b)
 		b = f.covered[n.at(i)].appendState(b)
 	}
+	if w.cfg.Delay {
+		b = appendInts(b, boolInt(w.urgent))
+	}
 	return b
 }
 

@@ -130,11 +130,15 @@ func (w *world) client(name string) *simClient {
 }
 
 func (w *world) create(name string, q Quorum, deferred bool, ensemble ...BookieID) *simClient {
+	return w.createWith(name, q, WriterConfig{Deferred: deferred}, ensemble...)
+}
+
+func (w *world) createWith(name string, q Quorum, cfg WriterConfig, ensemble ...BookieID) *simClient {
 	w.q = q
 	w.record = &Metadata{FormatVersion: 3, Ensemble: q.Ensemble, WriteQuorum: q.Write, AckQuorum: q.Ack, State: StateOpen,
 		Fragments: []Fragment{{First: 0, Bookies: ensemble}}, Digest: DigestCRC32C}
 	c := &simClient{name: name, bodies: map[EntryID]string{}, lastFn: InvalidEntry}
-	c.w = NewWriter(w.record, w.version, WriterConfig{Deferred: deferred})
+	c.w = NewWriter(w.record, w.version, cfg)
 	w.clients = append(w.clients, c)
 	return c
 }
@@ -313,6 +317,15 @@ func (w *world) timeout(m *message) {
 	w.drop(m)
 	r := *m
 	r.answer(AnswerUnknown)
+	w.step(w.client(m.from), r.ev)
+}
+
+// refuse answers an add as a read-only bookie does.
+func (w *world) refuse(m *message) {
+	w.drop(m)
+	r := *m
+	r.answer(AnswerUnknown)
+	r.ev.Urgent = true
 	w.step(w.client(m.from), r.ev)
 }
 

@@ -35,6 +35,7 @@ type Writer struct {
 	back     IndexSet  // indices to reinstate when the change is stored
 	asked    IndexSet  // failed indices of the last pick
 	unplaced IndexSet  // those of them that had no candidate
+	urgent   bool      // with Delay: some failure must not wait
 
 	force       forceState
 	headerLAC   EntryID // highest LAC that a packet carried
@@ -44,6 +45,7 @@ type Writer struct {
 // WriterConfig is what a writer does not take from the record.
 type WriterConfig struct {
 	Deferred     bool // adds are acknowledged before their sync; only a force moves the LAC
+	Delay        bool // a failed bookie is replaced only when an ack quorum is in danger, or the answer was urgent
 	FragmentsMax int  // an ensemble change beyond this many fragments closes the ledger; 0 means DefaultFragmentsMax
 }
 
@@ -183,7 +185,7 @@ func (w *Writer) append(size int64, out []Action) []Action {
 		w.headerLAC = w.acks.Next() - 1
 	}
 	out = w.push(w.headerLAC, w.length, out)
-	if !w.changing && w.failed&^w.unplaced != 0 { // a failure that came when nothing was pending
+	if !w.changing && w.due() { // a failure that came when nothing was pending
 		return w.startChange(out)
 	}
 	return out
@@ -208,7 +210,16 @@ func (w *Writer) answer(ev Event, out []Action) []Action {
 	case AnswerUnauthorized:
 		return w.close(CauseUnauthorized, out)
 	}
+	w.urgent = w.urgent || ev.Urgent
 	return w.bookieFailed(ev.Index, out)
+}
+
+// due reports whether some failure asks for an ensemble change that has not been tried.
+func (w *Writer) due() bool {
+	if w.failed&^w.unplaced == 0 {
+		return false
+	}
+	return !w.cfg.Delay || w.urgent || !w.q.Reachable(w.failed)
 }
 
 // bookieFailed notes a failure. It starts a change at once only if some add needs it; otherwise the next add does, so
@@ -221,7 +232,7 @@ func (w *Writer) bookieFailed(i int, out []Action) []Action {
 		return w.close(CauseDeferred, out)
 	}
 	w.failed = w.failed.With(i)
-	if w.changing || w.acks.Len() == 0 {
+	if w.changing || w.acks.Len() == 0 || !w.due() {
 		return out
 	}
 	return w.startChange(out)

@@ -57,10 +57,10 @@ func (w *Writer) changeStart() EntryID {
 // endChange ends a change whose record is stored, or that has nothing to store: it starts over if more bookies failed
 // meanwhile, and otherwise lets the complete adds go.
 func (w *Writer) endChange(out []Action) []Action {
-	if w.failed&^w.unplaced != 0 {
+	if w.due() {
 		return w.startChange(out)
 	}
-	w.loop, w.back = loopIdle, 0
+	w.loop, w.back, w.urgent = loopIdle, 0, false
 	if !w.q.Reachable(w.failed) {
 		return w.close(CauseNotEnoughBookies, out)
 	}

@@ -2,10 +2,13 @@ package ledgerclient
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/wire"
 )
 
@@ -18,19 +21,23 @@ type conn struct {
 	proto wire.Proto
 	id    uint64 // never reused: the identity that decides whether a force covers an ack
 
+	heard atomic.Int64 // tick at which something arrived last
+
 	up   chan struct{} // closed when it is connected
 	dead chan struct{} // closed by fail
 
-	mu    sync.Mutex // guards the fields below
-	nc    net.Conn
-	busy  bool   // somebody writes to the socket, or it is not connected yet
-	sock  socket // used by whoever made busy true
-	part  int    // bytes of queue[0] that are written already
-	queue []*frame
-	calls map[callKey]*call
-	armed bool // the wheel will tell
-	err   error
-	wake  chan struct{} // the queue is not empty any more
+	mu     sync.Mutex // guards the fields below
+	nc     net.Conn
+	busy   bool   // somebody writes to the socket, or it is not connected yet
+	sock   socket // used by whoever made busy true
+	part   int    // bytes of queue[0] that are written already
+	queue  []*frame
+	calls  map[callKey]*call
+	armed  bool  // the wheel will tell
+	owed   int64 // tick since when some call has been under way
+	pinged int64 // tick of the ping that was not answered yet, 0: none
+	err    error
+	wake   chan struct{} // the queue is not empty any more
 
 	laneMu sync.RWMutex       // guards lanes
 	lanes  map[LedgerID]*lane // nil once the connection is dead
@@ -164,6 +171,9 @@ func (c *conn) call(x *call, f *frame, timeout time.Duration) {
 		return
 	}
 	x.expiry = w.now.Load() + n + 1
+	if len(c.calls) == 0 {
+		c.owed = w.now.Load()
+	}
 	x.next = c.calls[x.key]
 	c.calls[x.key] = x
 	arm := !c.armed
@@ -219,6 +229,7 @@ func (c *conn) expire(now int64) {
 	}
 	c.armed = len(c.calls) > 0
 	again := c.armed
+	dead, ping := c.silentLocked(now)
 	c.mu.Unlock()
 	if again {
 		c.peer.client.wheel.after(ticks(250*time.Millisecond), c)
@@ -227,7 +238,50 @@ func (c *conn) expire(now int64) {
 		x.err = ErrTimeout
 		x.deliver()
 	}
+	switch {
+	case dead:
+		c.peer.client.m.deadPeers.Inc()
+		c.fail(fmt.Errorf("%w: nothing came over the connection for %v", ErrTimeout, c.peer.client.o.PeerTimeout))
+	case ping:
+		c.ping()
+	}
 }
+
+// silentLocked judges a connection over which nothing has come while calls are under way. A bookie may take its time with an
+// answer (a long poll does), so it is asked for a sign of life first, where the form of the protocol has one.
+func (c *conn) silentLocked(now int64) (dead, ping bool) {
+	if len(c.calls) == 0 || c.nc == nil {
+		return false, false
+	}
+	limit := ticks(c.peer.client.o.PeerTimeout)
+	silence := now - max(c.heard.Load(), c.owed)
+	if c.proto != wire.V3 {
+		return silence > limit, false
+	}
+	if c.heard.Load() >= c.pinged {
+		c.pinged = 0
+	}
+	if c.pinged == 0 && silence > limit/3 {
+		c.pinged = now
+		return false, true
+	}
+	return c.pinged != 0 && now-c.pinged > limit-limit/3, false
+}
+
+// ping asks for a sign of life.
+func (c *conn) ping() {
+	r := wire.Request{Proto: wire.V3, Version: byte(wire.V3), Op: wire.OpBookieInfo, TxnID: c.peer.client.nextTxn()}
+	f := newFrame(64)
+	b, err := wire.AppendRequest(f.b, &r)
+	invariant.Check(err == nil, "encode a ping: %v", err)
+	f.b = b
+	c.call(&call{op: r.Op, key: callKey{op: r.Op, a: int64(r.TxnID)}, kindOf: opPing, started: time.Now(), sink: pinged{}}, f, c.peer.client.o.PeerTimeout)
+}
+
+// pinged takes the answer to a ping: that it came is all that it says.
+type pinged struct{}
+
+func (pinged) callDone(*call) {}
 
 // reverse restores the order (newest first) of a chain that was built backwards.
 func reverse(x *call) *call {

@@ -177,6 +177,7 @@ func (c *conn) receiveLoop(nc net.Conn) error {
 	for {
 		n, err := nc.Read(r.buf[r.end:])
 		r.end += n
+		c.heard.Store(c.peer.client.wheel.now.Load())
 		if perr := r.frames(nc); perr != nil {
 			return perr
 		}

@@ -98,7 +98,11 @@ func TestErrorsSayThingsOnce(t *testing.T) {
 	_, err = client.Open(ctx, w.ID(), OpenOptions{Recover: true})
 	require.NoError(t, err)
 	_, err = w.Append(ctx, []byte("x"))
-	check(err, ErrFenced, "ledger 1 entry 0: ledger is fenced by another client")
+	requireSaidOnce(t, err)
+	require.ErrorIs(t, err, ErrFenced)
+	require.Regexp(t, `^ledger 1 entry 0: ledger is fenced by another client \(bookie b[012]: add: .*\)$`, err.Error())
+	var be *BookieError
+	require.ErrorAs(t, err, &be, "the error says which bookie it was")
 
 	// A store that does not answer.
 	w, err = client.Create(ctx, CreateOptions{})

@@ -513,9 +513,10 @@ func TestRecoveryAcceptingLoss(t *testing.T) {
 	w, err := client.Create(ctx, CreateOptions{Password: []byte("pw")})
 	require.NoError(t, err)
 	appendMany(t, w, 0, 9)
-	require.NoError(t, client.Close())
 	m := c.record(w.ID())
 	gone, kept := []BookieID{m.Fragments[0].Bookies[0], m.Fragments[0].Bookies[2]}, m.Fragments[0].Bookies[1]
+	require.Eventually(t, func() bool { n, _ := c.bookie(kept).holds(w.ID(), 9); return n == 10 }, 5*time.Second, time.Millisecond)
+	require.NoError(t, client.Close())
 	for _, b := range gone {
 		c.bookie(b).stop()
 	}

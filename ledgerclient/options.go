@@ -51,9 +51,10 @@ type Options struct {
 	MaxFrameBytes int
 
 	ConnectTimeout  time.Duration // to reach a bookie and greet it; default 3 s
-	AddTimeout      time.Duration // without an answer to an add, the bookie is replaced; default 5 s
+	AddTimeout      time.Duration // without an answer to an add, or this far behind the ack quorum, the bookie is replaced; default 5 s
 	ReadTimeout     time.Duration // without an answer to a read, it has failed on that bookie; default 5 s
 	HedgeDelay      time.Duration // a read that takes longer is also sent to the next bookie, earlier if its bookie is usually quick; default 500 ms
+	PeerTimeout     time.Duration // a bookie that owes an answer and sends nothing, not even to a ping, is given up; default 8 s
 	LongPollTimeout time.Duration // how long a tailing reader lets a bookie hold back its answer; default 10 s
 	MetadataTimeout time.Duration // how long an operation keeps trying an unavailable metadata store; default 30 s
 	DialTimeout     time.Duration // how long Dial waits for the metadata store; default 10 s
@@ -91,6 +92,7 @@ func (o *Options) EnsureDefaults() *Options {
 	def(&c.ConnectTimeout, 3*time.Second)
 	def(&c.AddTimeout, 5*time.Second)
 	def(&c.ReadTimeout, 5*time.Second)
+	def(&c.PeerTimeout, 8*time.Second)
 	def(&c.HedgeDelay, 500*time.Millisecond)
 	def(&c.LongPollTimeout, 10*time.Second)
 	def(&c.MetadataTimeout, 30*time.Second)
@@ -119,7 +121,7 @@ func (o *Options) Validate() error {
 	for _, d := range []struct {
 		name string
 		v    time.Duration
-	}{{"ConnectTimeout", o.ConnectTimeout}, {"AddTimeout", o.AddTimeout}, {"ReadTimeout", o.ReadTimeout}, {"HedgeDelay", o.HedgeDelay},
+	}{{"ConnectTimeout", o.ConnectTimeout}, {"AddTimeout", o.AddTimeout}, {"ReadTimeout", o.ReadTimeout}, {"PeerTimeout", o.PeerTimeout}, {"HedgeDelay", o.HedgeDelay},
 		{"LongPollTimeout", o.LongPollTimeout}, {"MetadataTimeout", o.MetadataTimeout}, {"DialTimeout", o.DialTimeout}, {"Quarantine", o.Quarantine}} {
 		if d.v < 0 {
 			return fmt.Errorf("ledgerclient: %s is %v; it must not be negative", d.name, d.v)

@@ -116,8 +116,9 @@ func (p *peer) redial() {
 // address returns where the bookie listens now. A bookie that is not registered is tried under its own id if that is an
 // address, as old bookies are.
 func (p *peer) address(ctx context.Context) (string, error) {
+	// After a failed attempt the store is asked: what the client has watched may be old.
 	b, ok := p.client.view.get(p.id)
-	if !ok {
+	if !ok || p.stale() {
 		var err error
 		b, err = p.client.views.Bookies.Resolve(ctx, p.id)
 		if err != nil && !errors.Is(err, metadata.ErrNotFound) {
@@ -134,8 +135,16 @@ func (p *peer) address(ctx context.Context) (string, error) {
 	return addr, nil
 }
 
+// stale reports whether the last attempt to connect failed, so that the address that it used may be no longer right.
+func (p *peer) stale() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.failedAt.IsZero()
+}
+
 // netDial is how connections are made outside tests.
 func netDial(ctx context.Context, addr string) (net.Conn, error) {
-	d := net.Dialer{KeepAlive: 30 * time.Second}
+	// A host that is gone is noticed on idle connections, too, within ten seconds.
+	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 4 * time.Second, Interval: 2 * time.Second, Count: 2}}
 	return d.DialContext(ctx, "tcp", addr)
 }

@@ -75,6 +75,9 @@ func (p *peer) weight() float64 { return 1 / (1 + p.penalty.now(p.client.o.Quara
 
 // reached notes that a connection works.
 func (p *peer) reached() {
+	p.mu.Lock()
+	p.failedAt, p.lastErr = time.Time{}, nil
+	p.mu.Unlock()
 	if p.unreachable.Swap(false) {
 		p.quarantined.Store(0)
 	}

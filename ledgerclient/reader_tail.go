@@ -34,7 +34,7 @@ func (r *Reader) Tail(ctx context.Context, from EntryID) iter.Seq2[Entry, error]
 			}
 			e, err := t.await()
 			if err != nil {
-				yield(Entry{}, fmt.Errorf("tail ledger %d at entry %d: %w", r.id, next, err))
+				yield(Entry{}, t.failure(next, err))
 				return
 			}
 			if e != nil && e.ID == next {
@@ -56,6 +56,15 @@ type tail struct {
 	cancel context.CancelFunc
 	round  int // answers of an earlier poll are ignored
 	pause  time.Duration
+	causes []error // what bookies did since a poll last brought news
+}
+
+// failure says why a tail ends, with what its bookies did last.
+func (t *tail) failure(next EntryID, err error) error {
+	if len(t.causes) == 0 {
+		return fmt.Errorf("tail ledger %d at entry %d: %w", t.r.id, next, err)
+	}
+	return &QuorumError{Ledger: t.r.id, Entry: next, Reason: "tail: " + err.Error(), Causes: append([]error{&kindError{text: "no news", kind: err, err: err}}, t.causes...)}
 }
 
 func (t *tail) stop() {
@@ -90,9 +99,12 @@ func (t *tail) await() (*Entry, error) {
 					continue
 				}
 				e, answer, known := t.open(x, lac)
+				if err := x.failure(); err != nil && answer != ledger.AnswerNegative {
+					t.causes = noteError(t.causes, err)
+				}
 				switch poll.Answer(answer, e != nil, known) {
 				case ledger.ReadFound:
-					t.pause = 0
+					t.pause, t.causes = 0, nil
 					r.raise(known)
 					if e != nil && known < e.ID {
 						e = nil // here but not confirmed

@@ -49,10 +49,16 @@ func (l *writerLoop) causeErr(cause ledger.Cause, e EntryID) error {
 		q := l.core.Record().Quorum()
 		return &QuorumError{Ledger: l.w.id, Entry: e, Need: q.Ack, Got: max(0, q.Write-l.core.Failed().Len()), Causes: append([]error{sentinel}, l.errs...)}
 	}
+	who := fmt.Sprintf("ledger %d", l.w.id)
 	if e >= 0 {
-		return fmt.Errorf("ledger %d entry %d: %w", l.w.id, e, sentinel)
+		who += fmt.Sprintf(" entry %d", e)
 	}
-	return fmt.Errorf("ledger %d: %w", l.w.id, sentinel)
+	for _, err := range slices.Backward(l.errs) { // the bookie that said so
+		if errors.Is(err, sentinel) {
+			return fmt.Errorf("%s: %w", who, &kindError{text: sentinel.Error() + " (" + err.Error() + ")", kind: sentinel, err: err})
+		}
+	}
+	return fmt.Errorf("%s: %w", who, sentinel)
 }
 
 // closeError is the result of Close.

@@ -160,9 +160,13 @@ type Status struct {
 	LogsRemoved     uint64
 	LogsCompacted   uint64
 	BytesCopied     uint64
-	BytesFreed      uint64
-	DamagedLogs     int // met by the last pass
-	PendingRemovals int // files that could not be deleted yet
+	BytesFreed      uint64 // by removing logs that held nothing, and by compaction
+	BytesCompacted  uint64 // of them by compaction
+	LogsSeen        int    // collectable logs measured by the last pass
+	LogBytesSeen    int64  // in them
+	LiveBytesSeen   int64  // of them alive
+	DamagedLogs     int    // met by the last pass
+	PendingRemovals int    // files that could not be deleted yet
 }
 
 // Status returns it.
@@ -243,7 +247,10 @@ func (c *Collector) due(asked []request, now, lastExtra time.Time) work {
 
 // pass makes one pass: ledgers, then logs. A failure of one part does not keep the others from being done.
 func (c *Collector) pass(w work) error {
-	c.update(func(s *Status) { s.Running, s.LastStart, s.DamagedLogs, s.PendingRemovals = true, time.Now(), 0, 0 })
+	c.update(func(s *Status) {
+		s.Running, s.LastStart, s.DamagedLogs, s.PendingRemovals = true, time.Now(), 0, 0
+		s.LogsSeen, s.LogBytesSeen, s.LiveBytesSeen = 0, 0, 0
+	})
 	err := c.collectLedgers(w.extra)
 	for dir := range c.logs.Dirs() {
 		if c.ctx.Err() != nil {

@@ -122,6 +122,7 @@ func (c *Collector) measure(dir int) (logs []usage, errs error) {
 			c.damaged(dir, id, errDamaged)
 		default:
 			logs = append(logs, usage{id, bytes, live, ledgers})
+			c.update(func(s *Status) { s.LogsSeen++; s.LogBytesSeen += bytes; s.LiveBytesSeen += live })
 		}
 	}
 	return logs, errs
@@ -170,6 +171,7 @@ func (c *Collector) compact(dir int, group []entrylog.LogID, sizes map[entrylog.
 			}
 		}
 		s.BytesFreed += uint64(max(freed, 0))
+		s.BytesCompacted += uint64(max(freed, 0))
 	})
 	for id, why := range skipped {
 		c.damaged(dir, id, why)

@@ -108,3 +108,30 @@ func BenchmarkLocate(b *testing.B) {
 	}
 	require.NoError(b, x.Close())
 }
+
+// BenchmarkLedgers lists a million ledgers in pages, as the collector does.
+func BenchmarkLedgers(b *testing.B) {
+	x, err := OpenBolt(filepath.Join(b.TempDir(), FileName), Options{})
+	require.NoError(b, err)
+	defer x.Close() //nolint:errcheck // the end
+	const ledgers = 1_000_000
+	states := make([]entrylog.LedgerState, ledgers)
+	for i := range states {
+		states[i] = entrylog.LedgerState{Ledger: int64(i) * 3, Data: []byte("the state of a ledger, about forty bytes")}
+	}
+	require.NoError(b, x.Ingest(b.Context(), logInfo(1), seqOf(nil), states))
+	for b.Loop() {
+		n := 0
+		for after := int64(-1); ; {
+			ids, err := x.Ledgers(after, 4096)
+			require.NoError(b, err)
+			if len(ids) == 0 {
+				break
+			}
+			n += len(ids)
+			after = ids[len(ids)-1]
+		}
+		require.Equal(b, ledgers, n)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/ledgers, "ns/ledger")
+}

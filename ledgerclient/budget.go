@@ -72,6 +72,9 @@ func (b *budget) acquire(ctx context.Context, n int64) error {
 	return context.Cause(ctx)
 }
 
+// force takes n bytes whatever is left, for an add that others wait for. Those that come after it wait the longer.
+func (b *budget) force(n int64) { b.free.Add(-n) }
+
 // release gives n bytes back.
 func (b *budget) release(n int64) {
 	b.free.Add(n)

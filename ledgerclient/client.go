@@ -213,9 +213,10 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Writer, error) {
 	}
 	var ensemble []BookieID
 	for round := 1; ; round++ {
-		if ensemble, err = c.chooseEnsemble(ctx, o.Quorum.Ensemble); err != nil {
+		if ensemble, err = c.chooseEnsemble(ctx, o.Quorum, o.OpportunisticStriping); err != nil {
 			return nil, fmt.Errorf("create ledger: %w", err)
 		}
+		o.Quorum.Ensemble = len(ensemble)
 		// Who can not be reached is quarantined now and chosen again only if nobody else is left; adds then do without it.
 		if c.probe(ctx, ensemble, proto) || round == probeRounds {
 			break
@@ -234,11 +235,14 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Writer, error) {
 		m.Custom["bindery.tier"] = []byte("release")
 	}
 	for {
-		id, err := c.views.Ledgers.NewID(ctx)
+		id, err := c.newID(ctx, o.ID)
 		if err != nil {
 			return nil, fmt.Errorf("create ledger: %w", metaError(err))
 		}
 		v, err := c.views.Ledgers.Create(ctx, id, m)
+		if errors.Is(err, metadata.ErrExists) && o.ID != nil {
+			return nil, fmt.Errorf("create ledger %d: %w", id, ErrLedgerExists)
+		}
 		if errors.Is(err, metadata.ErrExists) {
 			continue // the id was taken by its own choice of somebody else
 		}
@@ -249,14 +253,29 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Writer, error) {
 	}
 }
 
+// newID returns the id asked for, or draws one.
+func (c *Client) newID(ctx context.Context, asked *LedgerID) (LedgerID, error) {
+	if asked == nil {
+		return c.views.Ledgers.NewID(ctx)
+	}
+	if *asked < 0 {
+		return 0, fmt.Errorf("ledger id %d: ids start at 0", *asked)
+	}
+	return *asked, nil
+}
+
 // chooseEnsemble returns bookies for a new ledger. A bookie that registered a moment ago may not be in the view yet: if
 // the view is too small, the store is asked before the call fails.
-func (c *Client) chooseEnsemble(ctx context.Context, n int) ([]BookieID, error) {
+func (c *Client) chooseEnsemble(ctx context.Context, q Quorum, shrink bool) ([]BookieID, error) {
 	if err := c.waitForView(ctx); err != nil {
 		return nil, err
 	}
-	ensemble, err := placement.Choose(c.candidates(), n, random)
-	if err == nil {
+	least := q.Ensemble
+	if shrink {
+		least = q.Write
+	}
+	ensemble, err := placement.ChooseAtLeast(c.candidates(), least, q.Ensemble, random)
+	if err == nil && len(ensemble) == q.Ensemble {
 		return ensemble, nil
 	}
 	list, lerr := c.views.Bookies.List(ctx, metadata.AnyKind)
@@ -264,7 +283,7 @@ func (c *Client) chooseEnsemble(ctx context.Context, n int) ([]BookieID, error) 
 		return nil, fmt.Errorf("list bookies: %w", metaError(lerr))
 	}
 	c.view.set(list)
-	if ensemble, err = placement.Choose(c.candidates(), n, random); err != nil {
+	if ensemble, err = placement.ChooseAtLeast(c.candidates(), least, q.Ensemble, random); err != nil {
 		return nil, err
 	}
 	return ensemble, nil

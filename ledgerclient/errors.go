@@ -39,6 +39,10 @@ var (
 	ErrUnknownState = errors.New("bookie can not vouch for the ledger")
 	// ErrTimeout is matched when a bookie did not answer in time.
 	ErrTimeout = errors.New("no answer in time")
+	// ErrLedgerExists is returned when the id asked for is taken.
+	ErrLedgerExists = errors.New("ledger exists")
+	// ErrDuplicateEntry is returned when an entry id was given to an AdvancedWriter before.
+	ErrDuplicateEntry = errors.New("entry id was given before")
 	// ErrTooLarge is returned for an entry that does not fit a frame.
 	ErrTooLarge = errors.New("entry is too large")
 	// ErrTooManyFragments is returned when the ensemble of a ledger was changed too often.

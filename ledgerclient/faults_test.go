@@ -1068,3 +1068,62 @@ func TestS26DoneFunctionWaitsForALaterEntry(t *testing.T) {
 	require.Equal(t, EntryID(1), c.record(w.ID()).Last().First, "the change was stored in between")
 	require.NoError(t, w.Close(ctx))
 }
+
+// TestExplicitLAC: a reader asks for the LAC while the writer is idle. What no packet has carried, the writer told the bookies;
+// with that switched off, the reader lags by the last entry.
+func TestExplicitLAC(t *testing.T) {
+	ctx := testContext(t)
+	c := newCluster(t, 3)
+	telling, _ := c.client(func(o *Options) { o.ExplicitLACInterval = 50 * time.Millisecond })
+	silent, _ := c.client(func(o *Options) { o.ExplicitLACInterval = -1 })
+	for client, lag := range map[*Client]EntryID{telling: 0, silent: 1} {
+		w, err := client.Create(ctx, CreateOptions{})
+		require.NoError(t, err)
+		r, err := client.Open(ctx, w.ID(), OpenOptions{})
+		require.NoError(t, err)
+		require.Equal(t, InvalidEntry, r.LastAddConfirmed())
+		appendMany(t, w, 0, 3)
+		_, err = w.Append(ctx, payload(4))
+		require.NoError(t, err)
+		var lac EntryID
+		require.Eventually(t, func() bool {
+			lac, err = r.ReadLastAddConfirmed(ctx)
+			require.NoError(t, err)
+			return lac == 4-lag
+		}, 5*time.Second, 10*time.Millisecond)
+		require.Equal(t, lac, r.LastAddConfirmed())
+		require.NoError(t, w.Close(ctx))
+		lac, err = r.ReadLastAddConfirmed(ctx)
+		require.NoError(t, err)
+		require.Equal(t, EntryID(4), lac, "the end of the closed ledger")
+		require.True(t, r.Sealed())
+		require.NoError(t, r.Close())
+		_, err = r.ReadLastAddConfirmed(ctx)
+		require.ErrorIs(t, err, ErrClosed)
+	}
+}
+
+// TestStaleAddressIsReadAgain: what the client has watched says that a bookie is where nobody listens. After a failed attempt
+// it asks the store.
+func TestStaleAddressIsReadAgain(t *testing.T) {
+	ctx := testContext(t)
+	c := newCluster(t, 3)
+	client, _ := c.client()
+	require.NoError(t, client.waitForView(ctx))
+	p := client.peer("b1")
+	right, err := p.address(ctx)
+	require.NoError(t, err)
+	client.view.mu.Lock()
+	b := client.view.bookies["b1"]
+	b.Info.Endpoints = []metadata.Endpoint{{ID: metadata.EndpointBookie, Host: "127.0.0.1", Port: 1, Protocol: metadata.ProtocolBookie}}
+	client.view.bookies["b1"] = b
+	client.view.mu.Unlock()
+	wrong, err := p.address(ctx)
+	require.NoError(t, err)
+	require.NotEqual(t, right, wrong)
+	require.False(t, client.probe(ctx, []BookieID{"b1"}, wire.V2))
+	again, err := p.address(ctx)
+	require.NoError(t, err)
+	require.Equal(t, right, again)
+	require.Eventually(t, func() bool { return client.probe(ctx, []BookieID{"b1"}, wire.V2) }, 5*time.Second, 10*time.Millisecond)
+}

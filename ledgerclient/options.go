@@ -137,6 +137,15 @@ type CreateOptions struct {
 	Password []byte
 	Custom   map[string][]byte // kept in the record. "bindery.tier" is added as "release" unless it is there
 
+	// ID asks for this very id instead of a new one; ErrLedgerExists if it is taken. An id must never be used again after its
+	// ledger was deleted: bookies refuse adds to ledgers that they have deleted.
+	ID *LedgerID
+	// OpportunisticStriping takes a smaller ensemble, down to Quorum.Write, if there are not enough bookies.
+	OpportunisticStriping bool
+	// DelayEnsembleChange keeps a failed bookie in the ensemble while every entry can still reach its ack quorum, and sends it
+	// nothing until it answers again: short absences then change no record, but leave entries with fewer copies.
+	DelayEnsembleChange bool
+
 	// DeferredSync lets bookies acknowledge entries before they are on stable storage. Only Force makes them durable and
 	// moves the LAC; a bookie that fails ends the ledger, since its ensemble can not be changed.
 	DeferredSync bool

@@ -94,6 +94,23 @@ func (r *Reader) LastAddConfirmed() EntryID {
 	return r.core.LastAddConfirmed()
 }
 
+// ReadLastAddConfirmed asks the bookies how far the ledger is confirmed by now and returns it: what packets have carried, and
+// what the writer has told them since (Options.ExplicitLACInterval). On a closed ledger it is the end.
+func (r *Reader) ReadLastAddConfirmed(ctx context.Context) (EntryID, error) {
+	if r.ctx.Err() != nil {
+		return InvalidEntry, context.Cause(r.ctx)
+	}
+	if _, err := r.refresh(ctx); err != nil { // the ensemble to ask, or the end
+		return InvalidEntry, about("read the LAC of", r.id, err)
+	}
+	if !r.Sealed() {
+		if err := r.readLAC(ctx); err != nil {
+			return InvalidEntry, about("read the LAC of", r.id, err)
+		}
+	}
+	return r.LastAddConfirmed(), nil
+}
+
 // Sealed reports whether the ledger is closed, so that LastAddConfirmed is its end.
 func (r *Reader) Sealed() bool {
 	r.mu.Lock()
@@ -150,7 +167,7 @@ func (r *Reader) readLAC(ctx context.Context) error {
 		select {
 		case <-box.wake:
 		case <-ctx.Done():
-			return fmt.Errorf("read the LAC: %w", context.Cause(ctx))
+			return fmt.Errorf("no quorum of answers: %w", context.Cause(ctx))
 		}
 		calls, _ := box.take()
 		for _, x := range calls {

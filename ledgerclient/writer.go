@@ -24,6 +24,7 @@ type Writer struct {
 	digest   *digest.Digest
 	proto    wire.Proto // of adds: V3 if their sync is deferred
 	deferred bool
+	delay    bool // ensemble changes wait until an ack quorum is in danger
 	key      []byte
 	prefix   []byte // of a V2 add frame, in front of the body
 
@@ -95,7 +96,7 @@ var (
 
 func (c *Client) newWriter(id LedgerID, m *ledger.Metadata, v metadata.Version, d *digest.Digest, o CreateOptions) (*Writer, error) {
 	key := digest.MasterKey(o.Password)
-	w := &Writer{client: c, id: id, quorum: o.Quorum, digest: d, proto: wire.V2, deferred: o.DeferredSync, key: key[:],
+	w := &Writer{client: c, id: id, quorum: o.Quorum, digest: d, proto: wire.V2, deferred: o.DeferredSync, delay: o.DelayEnsembleChange, key: key[:],
 		wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if o.DeferredSync || c.addsV3 {
 		w.proto = wire.V3
@@ -177,6 +178,10 @@ func (w *Writer) AppendAsync(data []byte, done func(EntryID, error)) {
 
 // prepare takes room from the budget and copies the payload to where it is sent from.
 func (w *Writer) prepare(ctx context.Context, data []byte) (*pendingAdd, error) {
+	return w.prepareWith(data, func(n int64) error { return w.client.budget.acquire(ctx, n) })
+}
+
+func (w *Writer) prepareWith(data []byte, acquire func(n int64) error) (*pendingAdd, error) {
 	head := len(w.prefix) + w.digest.Overhead()
 	n := head + len(data)
 	if limit := w.client.o.MaxFrameBytes - v3Overhead; n > limit {
@@ -184,7 +189,7 @@ func (w *Writer) prepare(ctx context.Context, data []byte) (*pendingAdd, error) 
 	}
 	f := newFrame(n)
 	f.charge = int64(cap(f.b))
-	if err := w.client.budget.acquire(ctx, f.charge); err != nil {
+	if err := acquire(f.charge); err != nil {
 		f.drop()
 		return nil, fmt.Errorf("append to ledger %d: %w", w.id, err)
 	}

@@ -43,7 +43,7 @@ type writerLoop struct {
 }
 
 func newWriterLoop(w *Writer, m *ledger.Metadata, version int64) *writerLoop {
-	return &writerLoop{w: w, core: ledger.NewWriter(m, version, ledger.WriterConfig{Deferred: w.deferred}), lanes: make([]*lane, m.Ensemble), ensemble: m.Last().Bookies}
+	return &writerLoop{w: w, core: ledger.NewWriter(m, version, ledger.WriterConfig{Deferred: w.deferred, Delay: w.delay}), lanes: make([]*lane, m.Ensemble), ensemble: m.Last().Bookies}
 }
 
 // run is the writer's goroutine.
@@ -188,7 +188,8 @@ func (l *writerLoop) ack(a *ack) {
 	if a.code != wire.OK {
 		l.refused(ln, a.code)
 	}
-	l.step(ledger.Event{Kind: ledger.EvAnswer, Answer: answerOf(a.code), Index: ln.index, Bookie: ln.conn.peer.id, Entry: a.entry, Conn: ln.conn.id})
+	l.step(ledger.Event{Kind: ledger.EvAnswer, Answer: answerOf(a.code), Index: ln.index, Bookie: ln.conn.peer.id, Entry: a.entry, Conn: ln.conn.id,
+		Urgent: a.code == wire.ReadOnly})
 }
 
 // event handles one rare event.

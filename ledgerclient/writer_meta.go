@@ -134,11 +134,17 @@ const desperateMax = 3
 // record never names a bookie that this client can not reach.
 func (l *writerLoop) pick(indices ledger.IndexSet) {
 	w, ensemble, failed, q := l.w, l.core.Ensemble(), l.core.Failed(), l.core.Record().Quorum()
+	back := w.delay && q.Reachable(failed) && !l.core.Urgent() // only those that answer again
 	desperate := l.desperate < desperateMax
 	attempt := l.desperate + 1
 	if !w.client.spawn(func() {
-		picks := w.client.reachablePicks(w.client.ctx, ensemble, indices, w.proto)
 		ev := writerEvent{}
+		if back {
+			ev.core = ledger.Event{Kind: ledger.EvPicked, Picks: returned(w.client.candidates(), ensemble, indices)}
+			w.post(ev)
+			return
+		}
+		picks := w.client.reachablePicks(w.client.ctx, ensemble, indices, w.proto)
 		if desperate && !q.Reachable(failed&^placed(picks)) {
 			w.client.o.Logger.Warn("no healthy bookie left for the ensemble; trying those that failed a moment ago", "ledger", int64(w.id), "attempt", attempt)
 			sleep(w.client.ctx, 200*time.Millisecond<<attempt)
@@ -210,7 +216,13 @@ func (l *writerLoop) retry(probe bool) {
 	if !l.core.Degraded() {
 		return
 	}
-	if l.couldReplace(l.core.Failed()) {
+	failed := l.core.Failed()
+	if l.w.delay && l.core.Record().Quorum().Reachable(failed) {
+		if placed(returned(l.w.client.candidates(), l.core.Ensemble(), failed)) != 0 {
+			l.step(ledger.Event{Kind: ledger.EvRetry})
+			return
+		}
+	} else if l.couldReplace(failed) {
 		l.step(ledger.Event{Kind: ledger.EvRetry})
 		return
 	}
@@ -228,6 +240,17 @@ func (l *writerLoop) retry(probe bool) {
 			}
 		})
 	}
+}
+
+// returned picks, of the members that failed, those that are healthy again.
+func returned(view []placement.Bookie, ensemble []BookieID, failed ledger.IndexSet) []ledger.Pick {
+	var picks []ledger.Pick
+	for i, b := range ensemble {
+		if failed.Has(i) && slices.ContainsFunc(view, func(h placement.Bookie) bool { return h.ID == b && !h.Quarantined && !h.ReadOnly }) {
+			picks = append(picks, ledger.Pick{Index: i, Bookie: b})
+		}
+	}
+	return picks
 }
 
 // couldReplace reports whether a pick would find something now.

@@ -128,6 +128,9 @@ func (w *Writer) Missing() IndexSet {
 	return w.q.WriteSet(w.acks.First()) &^ w.acks.at(0).acked &^ w.failed
 }
 
+// Urgent reports whether a failure asks for another bookie though changes are delayed.
+func (w *Writer) Urgent() bool { return w.urgent }
+
 // Record returns the stored record as this writer knows it. It must not be changed.
 func (w *Writer) Record() *Metadata { return w.record }
 

@@ -30,9 +30,17 @@ var ErrNotEnoughBookies = errors.New("not enough bookies")
 
 // Choose returns n bookies for a new ensemble from view. random returns a number in [0,1).
 func Choose(view []Bookie, n int, random func() float64) ([]ledger.BookieID, error) {
+	return ChooseAtLeast(view, n, n, random)
+}
+
+// ChooseAtLeast returns up to n bookies for a new ensemble, and not fewer than least.
+func ChooseAtLeast(view []Bookie, least, n int, random func() float64) ([]ledger.BookieID, error) {
 	ensemble := make([]ledger.BookieID, 0, n)
 	for len(ensemble) < n {
 		b, ok := Replace(view, ensemble, ensemble, random)
+		if !ok && len(ensemble) >= least {
+			break
+		}
 		if !ok {
 			return nil, fmt.Errorf("%w: %d wanted, %d of %d registered can be used", ErrNotEnoughBookies, n, len(ensemble), len(view))
 		}

@@ -193,3 +193,41 @@ func FuzzDamagedDirectory(f *testing.F) {
 		replayAll(t, c, "/j", o, 0)
 	})
 }
+
+// FuzzFileName: a name is a file of ours in one spelling only, so that no two files of a directory are the same segment.
+func FuzzFileName(f *testing.F) {
+	for _, name := range []string{"0000000000000007.jnl", "ffffffffffffffff.zero", "0000000000000009.alloc", "000000000000000A.jnl", "7.jnl",
+		"0000000000000007.jnl.tmp", "+000000000000007.jnl", "", ".jnl", "0000000000000007"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if id, suffix, ok := parseName(name); ok {
+			require.Equal(t, "/j/current/"+name, fileName("/j", id, suffix))
+		}
+	})
+}
+
+// FuzzRecordHeader: what parses encodes to the same bytes, and one flipped bit of it is put right.
+func FuzzRecordHeader(f *testing.F) {
+	b := goldenSegment()
+	f.Add(b[segmentHeaderBytes+groupHeaderBytes:][:RecordOverhead], uint64(7<<runShift), 64, uint16(0))
+	f.Add(b[3*vfs.Align+groupHeaderBytes:][:RecordOverhead], uint64(7<<runShift+2), 64, uint16(159))
+	f.Add([]byte{}, uint64(0), 0, uint16(3))
+	s := sealOf(0x1122334455667788)
+	f.Fuzz(func(t *testing.T, b []byte, sequence uint64, at int, bit uint16) {
+		seal := s.record(sequence, at)
+		h, ok := decodeRecordHeader(b, seal)
+		if !ok {
+			return
+		}
+		require.NotZero(t, h.kind)
+		require.LessOrEqual(t, h.length, recordBodyMax)
+		c := make([]byte, RecordOverhead)
+		putRecordHeader(c, h.kind, h.tag, h.length, h.crc, seal)
+		require.Equal(t, b[:RecordOverhead], c)
+		i := int(bit) % (RecordOverhead * 8)
+		c[i/8] ^= 1 << (i % 8)
+		require.True(t, repairBit(c, seal))
+		require.Equal(t, b[:RecordOverhead], c)
+	})
+}

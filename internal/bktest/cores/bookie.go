@@ -158,7 +158,7 @@ func (b *bookie) refuse(w *world, m *message, v ledger.Verdict) {
 		answer = ledger.AnswerFenced
 	}
 	m.answer(answer)
-	w.messages = append(w.messages, m)
+	w.post(m)
 }
 
 // verifyStep goes on with an add that needs its ledger's record.
@@ -293,6 +293,9 @@ func (b *bookie) answer(w *world, m *message) {
 		}
 	}
 	m.answer(a)
+	if w.cuts > 0 && !w.calm && m.kind < msgForce && w.rng.IntN(4*w.cfg.Calm) == 0 {
+		w.doomed = b // the worst moment for a crash is just after an answer
+	}
 	if a == ledger.AnswerNegative {
 		b.denies(w, m, r)
 	}
@@ -302,7 +305,7 @@ func (b *bookie) answer(w *world, m *message) {
 	if m.kind == msgFence || m.kind == msgRecoveryRead && !planted(ledger.MutantReadsDoNotFence) {
 		r.fenced = true
 	}
-	w.messages = append(w.messages, m)
+	w.post(m)
 }
 
 // fill puts what was found into an answer.

@@ -111,7 +111,7 @@ func (c *client) perform(w *world, acts []ledger.Action) {
 
 func (c *client) send(w *world, kind msgKind, a ledger.Action) {
 	b := w.bookie(a.Bookie)
-	w.messages = append(w.messages, &message{c: c, b: b, kind: kind, act: a, conn: b.conn, body: c.bodies[a.Entry]})
+	w.post(&message{c: c, b: b, kind: kind, act: a, conn: b.conn, body: c.bodies[a.Entry]})
 }
 
 func (c *client) released(w *world, a ledger.Action) {

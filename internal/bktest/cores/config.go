@@ -59,10 +59,23 @@ func NewConfig(seed uint64) Config {
 	if r.IntN(4) == 0 {
 		c.Lists = 1
 	}
+	// A quarter of the runs have a few long ledgers. The others have many short ones: most races need few parts that meet
+	// at the right moment, and each ledger is another chance for them.
+	small := r.IntN(4) > 0
+	n, entries := 1+r.IntN(3), 10
+	if small {
+		n, entries = 5+r.IntN(6), 3
+		c.Calm = []int{3, 8, 20}[r.IntN(3)]
+		c.Cuts, c.Losses, c.Lists = 3*c.Cuts, 2*c.Losses, 3*c.Lists
+		c.Steps = 500 + r.IntN(2000)
+	}
 	most := 0
-	for range 1 + r.IntN(3) {
-		l := LedgerConfig{Quorum: quorums[r.IntN(len(quorums))], Entries: 1 + r.IntN(10), Recoverers: r.IntN(4), Readers: r.IntN(3)}
-		if r.IntN(6) == 0 {
+	for range n {
+		l := LedgerConfig{Quorum: quorums[r.IntN(len(quorums))], Entries: 1 + r.IntN(entries), Recoverers: r.IntN(4), Readers: r.IntN(3)}
+		if small {
+			l.Readers = r.IntN(4) / 3
+		}
+		if r.IntN(5) == 0 {
 			l.Deferred = true
 			l.Quorum = quorums[0]
 		}
@@ -70,5 +83,8 @@ func NewConfig(seed uint64) Config {
 		c.Ledgers = append(c.Ledgers, l)
 	}
 	c.Bookies = most + r.IntN(4)
+	if small {
+		c.Bookies = most + r.IntN(2)
+	}
 	return c
 }

@@ -3,15 +3,21 @@
 package cores
 
 import (
+	"flag"
 	"testing"
 	"time"
 
 	"github.com/binderylog/bindery/internal/ledger"
 )
 
+var onlyFlag = flag.Uint("sim.only", 0, "")
+
 func TestPlanted(t *testing.T) {
 	defer ledger.Plant(ledger.MutantNone)
 	for m := ledger.MutantNone + 1; m < ledger.MutantEnd; m++ {
+		if *onlyFlag != 0 && uint(m) != *onlyFlag {
+			continue
+		}
 		ledger.Plant(m)
 		start := time.Now()
 		found := false

@@ -62,7 +62,7 @@ func (r *reading) begin(w *world) {
 
 func (r *reading) send(w *world, i int, id ledger.BookieID, e ledger.EntryID) {
 	b := w.bookie(id)
-	w.messages = append(w.messages, &message{c: r.c, b: b, kind: r.what, conn: b.conn, tag: r.tag, prev: r.e,
+	w.post(&message{c: r.c, b: b, kind: r.what, conn: b.conn, tag: r.tag, prev: r.e,
 		act: ledger.Action{Index: i, Bookie: id, Entry: e}})
 }
 

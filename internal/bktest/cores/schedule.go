@@ -56,6 +56,15 @@ type choice struct {
 
 // step lets one thing happen. It reports false if nothing can.
 func (w *world) step() bool {
+	if b := w.doomed; b != nil {
+		w.doomed = nil
+		if w.cuts > 0 && !b.down {
+			w.cuts--
+			w.cut(b)
+			w.check()
+			return true
+		}
+	}
 	var all []choice
 	add := func(weight int, run func()) { all = append(all, choice{weight, run}) }
 	w.messageChoices(add)
@@ -95,9 +104,12 @@ func (w *world) messageChoices(add func(int, func())) {
 		if stuck && m.stale {
 			continue
 		}
-		weight := 10
+		weight := w.weight(m.c.name, string(m.b.id))
 		if m.stale || m.c.dead {
-			weight = 1
+			weight = (weight + 9) / 10
+		}
+		if !w.calm {
+			weight = (weight + m.slow - 1) / m.slow
 		}
 		add(weight, func() {
 			if !m.stale && (stuck || w.rng.Float64() < w.timeout()) {
@@ -118,7 +130,7 @@ func (w *world) timeout() float64 {
 
 func (w *world) storeChoices(add func(int, func())) {
 	for _, op := range w.ops {
-		add(8, func() {
+		add(w.weight(op.c.name, ""), func() {
 			outcome := "ok"
 			if !w.calm && w.rng.Float64() < w.cfg.Unknown {
 				outcome = []string{"applied", "dropped", "late"}[w.rng.IntN(3)]
@@ -127,7 +139,7 @@ func (w *world) storeChoices(add func(int, func())) {
 		})
 	}
 	for _, op := range w.late {
-		add(2, func() {
+		add(10, func() {
 			w.late = slices.DeleteFunc(w.late, func(x *metaOp) bool { return x == op })
 			w.say("store: late write of %s: %s at v%d: %v", op.c.name, describe(op.act.Record), op.act.Version, w.apply(op))
 		})
@@ -136,11 +148,11 @@ func (w *world) storeChoices(add func(int, func())) {
 
 func (w *world) clientChoices(c *client, add func(int, func())) {
 	if c.picking {
-		add(10, func() { c.answerPick(w) })
+		add(50, func() { c.answerPick(w) })
 	}
 	if c.reader != nil {
 		if !c.reader.busy && !w.calm {
-			add(2, func() { c.reader.begin(w) })
+			add(10, func() { c.reader.begin(w) })
 		}
 		return
 	}
@@ -148,26 +160,26 @@ func (w *world) clientChoices(c *client, add func(int, func())) {
 		return
 	}
 	if c.left > 0 {
-		add(6, func() { c.append(w) })
+		add(w.weight(c.name, "application"), func() { c.append(w) })
 	}
 	if c.w.Degraded() {
-		add(1, func() { w.say("%s looks for bookies again", c.name); c.step(w, ledger.Event{Kind: ledger.EvRetry}) })
+		add(5, func() { w.say("%s looks for bookies again", c.name); c.step(w, ledger.Event{Kind: ledger.EvRetry}) })
 	}
 	if c.w.LACUnsent() && !c.book.cfg.Deferred {
-		add(1, func() { w.say("%s: explicit LAC", c.name); c.step(w, ledger.Event{Kind: ledger.EvLACTick}) })
+		add(5, func() { w.say("%s: explicit LAC", c.name); c.step(w, ledger.Event{Kind: ledger.EvLACTick}) })
 	}
 	if c.book.cfg.Deferred && !c.forcing && c.last > ledger.InvalidEntry {
-		add(2, func() { c.forcing = true; w.say("%s forces", c.name); c.step(w, ledger.Event{Kind: ledger.EvForce}) })
+		add(10, func() { c.forcing = true; w.say("%s forces", c.name); c.step(w, ledger.Event{Kind: ledger.EvForce}) })
 	}
 }
 
 func (w *world) bookieChoices(b *bookie, add func(int, func())) {
 	switch {
 	case b.down:
-		add(2, func() { w.say("%s starts", b.id); b.start(w) })
+		add(10, func() { w.say("%s starts", b.id); b.start(w) })
 		return
 	case len(b.journal) > 0:
-		add(8, func() {
+		add(w.weight("", string(b.id)), func() {
 			n := len(b.journal)
 			if w.rng.IntN(3) == 0 {
 				n = 1 + w.rng.IntN(n)
@@ -177,31 +189,29 @@ func (w *world) bookieChoices(b *bookie, add func(int, func())) {
 		})
 	}
 	for _, v := range b.verifies {
-		add(6, func() { b.verifyStep(w, v) })
+		add(30, func() { b.verifyStep(w, v) })
 	}
 	if b.gc != nil {
-		add(2, func() { b.collect(w) })
+		add(10, func() { b.collect(w) })
 	}
 }
 
 // rareChoices are the troubles, and what must not happen all the time.
 func (w *world) rareChoices(add func(int, func())) {
 	b := w.bookies[w.rng.IntN(len(w.bookies))]
+	if len(b.journal) == 0 { // a crash is of interest where something is at stake
+		b = w.bookies[w.rng.IntN(len(w.bookies))]
+	}
 	k := w.books[w.rng.IntN(len(w.books))]
 	c := w.clients[w.rng.IntN(len(w.clients))]
 	if w.cuts > 0 && !b.down {
-		add(30, func() {
+		add(150, func() {
 			w.cuts--
-			keep, power := w.rng.IntN(len(b.journal)+1), w.rng.IntN(3) > 0
-			if !power {
-				keep = len(b.journal)
-			}
-			w.say("%s dies, %d of %d records are left, power cut: %v", b.id, keep, len(b.journal), power)
-			b.die(w, keep, power)
+			w.cut(b)
 		})
 	}
 	if w.losses > 0 && w.mayLose(b) {
-		add(30, func() {
+		add(150, func() {
 			w.losses--
 			all := w.rng.IntN(3) > 0
 			w.say("%s loses its data, all of it: %v", b.id, all)
@@ -209,34 +219,35 @@ func (w *world) rareChoices(add func(int, func())) {
 		})
 	}
 	if w.parts > 0 {
-		add(30, func() {
+		add(150, func() {
 			w.parts--
 			r := route{c.name, string(b.id)}
 			w.blocked[r] = true
 			w.say("%s and %s can not reach each other", c.name, b.id)
 		})
 	}
+	add(100, func() { clear(w.pace) })
 	if len(w.blocked) > 0 {
-		add(30, func() { w.say("all links work"); clear(w.blocked) })
+		add(150, func() { w.say("all links work"); clear(w.blocked) })
 	}
 	if k.recovers > 0 {
-		add(30, func() { k.recovers--; w.addRecovery(k) })
+		add(150, func() { k.recovers--; w.addRecovery(k) })
 	}
 	if c.w != nil && c.w.Cause() == ledger.CauseNone && !c.dead {
-		add(6, func() { w.say("%s closes", c.name); c.step(w, ledger.Event{Kind: ledger.EvClose}) })
+		add(30, func() { w.say("%s closes", c.name); c.step(w, ledger.Event{Kind: ledger.EvClose}) })
 	}
 	if !c.dead && c.reader == nil {
-		add(6, func() { w.say("%s dies", c.name); c.dead = true })
+		add(30, func() { w.say("%s dies", c.name); c.dead = true })
 	}
 	if w.lists > 0 && k.record.State == ledger.StateClosed {
-		add(20, func() { w.lists--; k.gone = true; w.say("ledger %d is deleted", k.n) })
+		add(100, func() { w.lists--; k.gone = true; w.say("ledger %d is deleted", k.n) })
 	}
 	if !b.down {
-		add(10, func() { w.say("%s makes a checkpoint", b.id); b.checkpoint() })
+		add(50, func() { w.say("%s makes a checkpoint", b.id); b.checkpoint() })
 		if b.gc == nil {
-			add(10, func() { b.collect(w) })
+			add(50, func() { b.collect(w) })
 		}
-		add(20, func() {
+		add(100, func() {
 			for i := range b.replicas {
 				w.returnCopy(b, i)
 				b.endLimbo(w, i)
@@ -245,13 +256,27 @@ func (w *world) rareChoices(add func(int, func())) {
 	}
 	for _, op := range w.ops {
 		if op.read {
-			add(3, func() {
+			add(15, func() {
 				w.ops = slices.DeleteFunc(w.ops, func(x *metaOp) bool { return x == op })
 				w.say("%s gives up on the store", op.c.name)
 				op.c.step(w, ledger.Event{Kind: ledger.EvMetaTimeout})
 			})
 		}
 	}
+}
+
+// cut ends a bookie's process, with its power or without. Without power the disk keeps some first part of what was on
+// the way to it.
+func (w *world) cut(b *bookie) {
+	keep, power := 0, w.rng.IntN(3) > 0
+	switch {
+	case !power:
+		keep = len(b.journal)
+	case w.rng.IntN(2) == 0:
+		keep = w.rng.IntN(len(b.journal) + 1)
+	}
+	w.say("%s dies, %d of %d records are left, power cut: %v", b.id, keep, len(b.journal), power)
+	b.die(w, keep, power)
 }
 
 // returnCopy lets the replicator put an entry that a limbo bookie misses back in its place.

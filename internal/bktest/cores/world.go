@@ -21,8 +21,10 @@ type world struct {
 	ops      []*metaOp // metadata operations that wait for their outcome
 	late     []*metaOp // writes of unknown outcome that may still land
 	blocked  map[route]bool
+	pace     map[route]int // how likely what happens on a route is: some are a hundred times slower than others
 
-	calm   bool // the trouble is over
+	calm   bool    // the trouble is over
+	doomed *bookie // its power fails next
 	cuts   int
 	losses int
 	faults int
@@ -65,6 +67,7 @@ type message struct {
 	ev    ledger.Event
 	has   bool // long poll: an entry came
 	stale bool // its client has given up
+	slow  int  // it is so many times less likely to arrive than others
 	tag   int  // of a reader's request
 }
 
@@ -104,7 +107,7 @@ type metaOp struct {
 }
 
 func newWorld(cfg Config) *world {
-	w := &world{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x72756e)), blocked: map[route]bool{}, cuts: cfg.Cuts, losses: cfg.Losses, faults: cfg.Faults, parts: cfg.Parts, lists: cfg.Lists}
+	w := &world{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x72756e)), blocked: map[route]bool{}, pace: map[route]int{}, cuts: cfg.Cuts, losses: cfg.Losses, faults: cfg.Faults, parts: cfg.Parts, lists: cfg.Lists}
 	for i := range cfg.Bookies {
 		w.bookies = append(w.bookies, newBookie(w, string(rune('A'+i)), len(cfg.Ledgers)))
 	}
@@ -150,6 +153,12 @@ func (w *world) violate(invariant, format string, args ...any) {
 	w.say("VIOLATED %s", text)
 }
 
+// post puts a message in the bag. A few take very long.
+func (w *world) post(m *message) {
+	m.slow = []int{1, 1, 1, 1, 1, 10, 100}[w.rng.IntN(7)]
+	w.messages = append(w.messages, m)
+}
+
 // drop takes a message out of the bag.
 func (w *world) drop(m *message) {
 	if i := slices.Index(w.messages, m); i >= 0 {
@@ -179,7 +188,7 @@ func (w *world) deliver(m *message) {
 // refuse answers a request with nothing usable: a connection that broke or could not be made.
 func (w *world) refuse(m *message) {
 	m.answer(ledger.AnswerUnknown)
-	w.messages = append(w.messages, m)
+	w.post(m)
 }
 
 // giveUp lets a client give up on a message, which may arrive nevertheless.
@@ -203,6 +212,21 @@ func (w *world) disconnect(b *bookie) {
 		}
 	}
 	b.conn++
+}
+
+// weight is how likely it is that something happens between a client and a bookie, the store (bookie "") or within a
+// bookie (client "").
+func (w *world) weight(client, bookie string) int {
+	if w.calm {
+		return 50
+	}
+	r := route{client, bookie}
+	n, ok := w.pace[r]
+	if !ok {
+		n = []int{1, 10, 50, 50, 200}[w.rng.IntN(5)]
+		w.pace[r] = n
+	}
+	return n
 }
 
 // pickable reports whether a bookie may be chosen as a replacement.

@@ -30,8 +30,7 @@ const (
 	MutantRecoveryDoesNotWait      // the close does not wait for the re-adds
 	MutantRecoveryClosesAnyVersion // a refused close is tried again at the version found
 	MutantIncarnationsNotChecked   // the close does not check the bookies that it newly names
-	MutantCoverageTooSmall         // one unknown index more is tolerated
-	MutantOneDenialLess            // one denial less proves absence
+	MutantOneDenialLess            // one denial less proves absence: the write set is not covered
 	MutantUnknownIsDenial          // an unknown answer counts as a denial
 
 	// Replica

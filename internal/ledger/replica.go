@@ -101,9 +101,11 @@ func (r *Replica) CheckAdd(key []byte, recovery bool, lossEpoch uint64) Verdict 
 		return Accepted
 	case r.Tombstone:
 		return NeedsVerify
-	case r.Limbo && mutant != MutantLimboTakesAdds:
+	case r.Limbo && mutant == MutantLimboTakesAdds:
+		return Accepted
+	case r.Limbo:
 		return RefusedLimbo
-	case r.Fenced && (!r.Limbo || mutant != MutantLimboTakesAdds) && mutant != MutantFenceIgnored:
+	case r.Fenced && mutant != MutantFenceIgnored:
 		return RefusedFenced
 	case r.LossEpoch < lossEpoch && mutant != MutantStaleEpochAccepted:
 		return NeedsVerify

@@ -65,20 +65,12 @@ func (q Quorum) window(start int) IndexSet {
 	return w
 }
 
-// tolerated is 0; see MutantCoverageTooSmall.
-func tolerated() int {
-	if mutant == MutantCoverageTooSmall {
-		return 1
-	}
-	return 0
-}
-
 // Covered reports whether answers prove enough about every entry that could be stored on an ensemble, given the
 // indices from which nothing is known: every write set then has fewer than Qa unknown members, so no entry can have, or
 // get, an ack quorum among them alone. Success and negative answers both make an index known.
 func (q Quorum) Covered(unknown IndexSet) bool {
 	for start := range q.Ensemble {
-		if (q.window(start) & unknown).Len() >= q.Ack+tolerated() {
+		if (q.window(start) & unknown).Len() >= q.Ack {
 			return false
 		}
 	}

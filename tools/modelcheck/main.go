@@ -21,6 +21,7 @@ func main() {
 	flag.BoolVar(&o.mutants, "mutants", false, "plant one protocol bug after the other (build with -tags mutants) and print what found them")
 	flag.BoolVar(&o.verbose, "v", false, "report every level")
 	flag.StringVar(&o.replay, "replay", "", "play a history from this file")
+	flag.StringVar(&o.only, "only", "", "with -mutants: only bugs whose name contains this")
 	flag.IntVar(&o.walks, "walks", 0, "random walks of each large world, beyond the bounds")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first walk")
 	flag.IntVar(&o.workers, "workers", 2, "goroutines")
@@ -38,7 +39,7 @@ func main() {
 
 // options are the flags.
 type options struct {
-	worlds, replay, profile       string
+	worlds, replay, profile, only string
 	list, large, mutants, verbose bool
 	walks, workers                int
 	seed                          uint64

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/pprof"
+	"strings"
 	"time"
 
 	"github.com/binderylog/bindery/internal/ledger/explore"
@@ -127,6 +128,9 @@ func (o *options) hunt(ctx context.Context) error {
 	survived := 0
 	fmt.Printf("%-52s %-18s %10s %6s %7s  %s\n", "planted bug", "world", "states", "moves", "seconds", "found by")
 	for _, p := range explore.Mutants() {
+		if !strings.Contains(p.Name, o.only) {
+			continue
+		}
 		spec, ok := explore.World(p.World)
 		if !ok {
 			return fmt.Errorf("there is no world %q", p.World)

@@ -62,8 +62,6 @@ func (x *space) make(s *state, m move) string {
 		return ""
 	case mvReplicate:
 		return x.replicate(s, m)
-	case mvCopy:
-		return x.copyEntry(s, int(m.who), int8(m.with))
 	case mvReadRecord, mvReadLAC, mvReadEntry:
 		return x.read(s, m)
 	}
@@ -322,30 +320,13 @@ func (x *space) syncBookie(s *state, b int) string {
 	return ""
 }
 
-// byText makes the move that a line describes. Besides the moves' own texts it takes "do PATTERN", which delivers a
-// request and its answer, and "meta CLIENT ok", which is "store" and "told".
+// byText makes the moves that a line of a script describes.
 func (x *space) byText(s *state, line string) (state, string, error) {
 	next := *s
-	f := strings.Fields(line)
-	var lines []string
-	switch {
-	case len(f) > 2 && f[0] == "meta" && f[2] == "ok":
-		lines = []string{"store " + f[1], "told " + f[1]}
-	case len(f) > 2 && f[0] == "do":
-		for _, l := range []string{"deliver ", "reply "} {
-			name := strings.Join(f[1:], " ")
-			if l == "reply " {
-				from, to, _ := strings.Cut(f[1], ">")
-				name = strings.Join(append([]string{to + ">" + from}, f[2:]...), " ")
-			}
-			lines = append(lines, l+name)
-		}
-	default:
-		lines = []string{line}
-	}
-	for _, l := range lines {
+	lines, optional := expand(line)
+	for i, l := range lines {
 		m, ok := x.find(&next, l)
-		if !ok && len(lines) == 2 && l != lines[0] { // nobody waits for the answer
+		if !ok && optional && i > 0 { // nobody waits for the answer
 			break
 		}
 		if !ok {
@@ -356,6 +337,25 @@ func (x *space) byText(s *state, line string) (state, string, error) {
 		}
 	}
 	return next, "", nil
+}
+
+// expand returns the moves that a line stands for: some lines are two moves, the second of which may be missing after a do.
+func expand(line string) (lines []string, optional bool) {
+	f := strings.Fields(line)
+	switch {
+	case len(f) == 3 && f[0] == "meta" && f[2] == "ok":
+		return []string{"store " + f[1], "told " + f[1]}, false
+	case len(f) == 3 && f[0] == "meta" && f[2] == "unknown-applied":
+		return []string{"store " + f[1], "meta " + f[1] + " lost"}, false
+	case len(f) == 2 && f[0] == "wipe":
+		return []string{"erase " + f[1], "start " + f[1]}, false
+	case len(f) == 2 && f[0] == "lose":
+		return []string{"losejournal " + f[1], "start " + f[1]}, false
+	case len(f) > 2 && f[0] == "do":
+		from, to, _ := strings.Cut(f[1], ">")
+		return []string{"deliver " + strings.Join(f[1:], " "), "reply " + strings.Join(append([]string{to + ">" + from}, f[2:]...), " ")}, true
+	}
+	return []string{line}, false
 }
 
 func (x *space) find(s *state, line string) (move, bool) {

@@ -167,8 +167,9 @@ func (b *bookie) dirty() bool {
 // request serves one request, or goes on with one whose verification has ended.
 func (x *space) request(b *bookie, m *message, verified bool, r *serveResult) {
 	r.reply = *m
+	r.reply.phase = phaseReply
 	switch m.kind {
-	case msgAdd, msgReadd:
+	case msgAdd, msgReadd, msgCopy:
 		x.add(b, m, verified, r)
 	case msgFence, msgRead:
 		if !(m.kind == msgRead && ledger.Planted() == ledger.MutantReadsDoNotFence) {
@@ -215,7 +216,7 @@ func (x *space) request(b *bookie, m *message, verified bool, r *serveResult) {
 }
 
 func (x *space) add(b *bookie, m *message, verified bool, r *serveResult) {
-	recovery := m.kind == msgReadd
+	recovery := m.kind != msgAdd
 	epoch := uint64(b.lossEpoch)
 	v := ledger.Accepted
 	if verified {
@@ -228,7 +229,6 @@ func (x *space) add(b *bookie, m *message, verified bool, r *serveResult) {
 	if v == ledger.Accepted {
 		v = b.mem.CheckAdd(x.key, recovery, epoch)
 	}
-	r.reply.phase = phaseReply
 	switch v {
 	case ledger.NeedsVerify:
 		r.verify = true
@@ -272,7 +272,7 @@ func (x *space) lookUp(b *bookie, m *message) {
 	if int(m.entry) < entryMax {
 		have = b.have[m.entry]
 	}
-	m.answer, m.phase = readAnswer(b.mem.Read(have.ok)), phaseReply
+	m.answer = readAnswer(b.mem.Read(have.ok))
 	if m.answer == ledger.AnswerOK {
 		m.gotLAC, m.gotLength = have.lac, have.length
 	}
@@ -285,7 +285,7 @@ func (x *space) last(b *bookie, m *message) {
 			last = int8(e)
 		}
 	}
-	m.answer, m.phase, m.gotEntry = readAnswer(b.mem.ReadLast(last >= 0)), phaseReply, -1
+	m.answer, m.gotEntry = readAnswer(b.mem.ReadLast(last >= 0)), -1
 	if m.answer == ledger.AnswerOK {
 		m.gotEntry, m.gotLAC, m.gotLength = last, b.have[last].lac, b.have[last].length
 	}
@@ -306,7 +306,7 @@ func (x *space) sent(b *bookie, m *message) {
 	switch {
 	case m.kind == msgFence, m.kind == msgRead && ledger.Planted() != ledger.MutantReadsDoNotFence:
 		b.fenceAnswered = true
-	case (m.kind == msgAdd && !x.spec.Deferred || m.kind == msgReadd) && m.answer == ledger.AnswerOK:
+	case (m.kind == msgAdd && !x.spec.Deferred || m.kind == msgReadd || m.kind == msgCopy) && m.answer == ledger.AnswerOK:
 		b.acked |= 1 << m.entry
 	}
 }

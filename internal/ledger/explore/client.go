@@ -166,7 +166,7 @@ func (x *space) perform(slot int, c *client, acts []ledger.Action, st *clientSte
 		case ledger.ActReadLength:
 			x.send(slot, msgLength, a, st)
 		case ledger.ActWrite:
-			c.want = want{kind: wantWrite, record: x.recordID(a.Record), version: uint8(a.Version), blind: ledger.Planted() == ledger.MutantBlindChange && c.w != nil}
+			c.want = want{kind: wantWrite, record: x.recordID(a.Record), version: uint8(a.Version), blind: ledger.Planted() == ledger.MutantBlindChange && c.w != nil && a.Record.State == ledger.StateOpen}
 			if len(a.Checks) > len(c.want.checks) {
 				panic(errTooMany)
 			}
@@ -358,7 +358,7 @@ func (x *space) orphanMatters(s *state, m *message, b *bookie) bool {
 		return false
 	case msgAdd:
 		return !b.disk.Fenced
-	case msgReadd:
+	case msgReadd, msgCopy:
 		return b.synced[m.entry] != stored{true, m.lac, m.length} || b.have[m.entry] != b.synced[m.entry]
 	}
 	return true

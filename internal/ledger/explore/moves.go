@@ -39,7 +39,6 @@ const (
 	mvCollect
 	mvEndLimbo
 	mvReplicate
-	mvCopy
 	mvReadRecord
 	mvReadLAC
 	mvReadEntry
@@ -125,7 +124,7 @@ func (x *space) messageMoves(s *state, i int, m *message, out []move) []move {
 			return append(out, move{mvNotice, m.client, with})
 		}
 	}
-	if s.budget[budTimeouts] > 0 && !m.orphan && (x.spec.LostReads || m.kind == msgAdd || m.kind == msgReadd) && (m.phase != phaseReply || m.answer != ledger.AnswerUnknown) {
+	if s.budget[budTimeouts] > 0 && !m.orphan && (x.spec.LostReads || m.kind <= msgCopy) && (m.phase != phaseReply || m.answer != ledger.AnswerUnknown) {
 		out = append(out, move{mvTimeout, m.client, with})
 	}
 	return out
@@ -168,8 +167,6 @@ func (x *space) clientMoves(s *state, i int, c *client, out []move) []move {
 	switch c.role {
 	case roleWriter:
 		out = x.writerMoves(s, who, c.w, out)
-	case roleReplicator:
-		out = x.copyMoves(s, i, c.rep, out)
 	case roleReader:
 		out = x.readerMoves(s, i, c, out)
 	}
@@ -272,8 +269,11 @@ func (x *space) bookieMoves(s *state, i int, b *bookie, out []move) []move {
 func (x *space) collectMoves(s *state, i int, b *bookie, out []move) []move {
 	who := uint8(i)
 	rec := *x.records.at(s.record)
-	unneeded := s.gone || rec.State == ledger.StateClosed && !rec.Names(x.names[i])
-	if b.gc == 0 && b.mem.Known() && unneeded && x.mayLock(s, lockBookie+who) {
+	proof := ledger.CollectProof{Listing: true, Listed: !s.gone, Read: true}
+	if !s.gone {
+		proof.Record = rec
+	}
+	if b.gc == 0 && b.mem.Known() && proof.Holds(x.names[i]) && x.mayLock(s, lockBookie+who) {
 		out = append(out, move{kind: mvLook, who: who})
 	}
 	if b.gc != 0 {
@@ -315,11 +315,14 @@ func (x *space) text(s *state, m move) string {
 	case mvTell:
 		return "told " + name()
 	case mvUnknown:
-		return "unknown " + name()
+		if (*x.clients.at(s.clients[m.who])).want.answered {
+			return "meta " + name() + " lost"
+		}
+		return "meta " + name() + " unknown-late"
 	case mvMetaTimeout:
 		return "metatimeout " + name()
 	case mvLand:
-		return fmt.Sprintf("land %s", x.lateName(s.late[m.with]))
+		return "land " + x.lateName(s.late[m.with])
 	case mvPick:
 		c := *x.clients.at(s.clients[m.who])
 		parts := []string{"pick", name()}
@@ -337,10 +340,8 @@ func (x *space) text(s *state, m move) string {
 			}
 		}
 		return strings.Join(parts, " ")
-	case mvCopy:
-		return fmt.Sprintf("copy %s e%d", name(), m.with)
 	case mvReplicate:
-		return fmt.Sprintf("replicate %s fragment %d index %d to %s", name(), m.with>>16, m.with>>8&0xff, x.names[m.with&0xff])
+		return fmt.Sprintf("replicate %s %d %d %s", name(), m.with>>16, m.with>>8&0xff, x.names[m.with&0xff])
 	case mvReadLAC:
 		return fmt.Sprintf("poll %s %s", name(), x.names[m.with])
 	case mvReadEntry:
@@ -350,7 +351,7 @@ func (x *space) text(s *state, m move) string {
 	case mvAppend, mvRecover, mvClose, mvForce, mvLACTick, mvRetry, mvReadRecord:
 		return [...]string{mvAppend: "append", mvRecover: "recover", mvClose: "close", mvForce: "force", mvLACTick: "lactick", mvRetry: "retry", mvReadRecord: "refresh"}[m.kind] + " " + name()
 	}
-	return [...]string{mvSync: "sync", mvStart: "start", mvPowerCut: "powercut", mvKill: "kill", mvWipe: "wipe", mvLose: "lose", mvLook: "look", mvCollect: "collect",
+	return [...]string{mvSync: "sync", mvStart: "start", mvPowerCut: "powercut", mvKill: "kill", mvWipe: "erase", mvLose: "losejournal", mvLook: "look", mvCollect: "collect",
 		mvEndLimbo: "closedlimbo"}[m.kind] + " " + string(x.names[m.who])
 }
 

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -29,10 +30,73 @@ func Script(spec *Spec, history []string) string {
 	if spec.NoWriter {
 		s.WriteString("> crash W\n")
 	}
-	for _, l := range history {
+	for _, l := range contract(history) {
 		fmt.Fprintf(&s, "> %s\n", l)
 	}
 	return s.String()
+}
+
+// contract writes two moves as one where scenarios have a command for both.
+func contract(history []string) []string {
+	var out []string
+	for i := 0; i < len(history); i++ {
+		line := history[i]
+		if i+1 < len(history) {
+			f := strings.Fields(line)
+			for _, short := range []string{"meta " + f[len(f)-1] + " ok", "meta " + f[len(f)-1] + " unknown-applied", "wipe " + f[len(f)-1], "lose " + f[len(f)-1]} {
+				if both, _ := expand(short); both[0] == line && both[1] == history[i+1] {
+					line = short
+					i++
+					break
+				}
+			}
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+// tidy moves the store's decisions next to their answers where the violation stays, so that more of the history can be
+// written with the commands of the scenario tests.
+func (x *space) tidy(b *Broken) {
+	for i := 0; i < len(b.History); i++ {
+		who, ok := strings.CutPrefix(b.History[i], "store ")
+		if !ok {
+			continue
+		}
+		for k := i + 2; k < len(b.History); k++ {
+			if b.History[k] != "told "+who {
+				continue
+			}
+			h := slices.Concat(b.History[:i], b.History[i+1:k], []string{b.History[i]}, b.History[k:])
+			if why := x.violates(h); why != "" {
+				b.History, b.Invariant = h, why
+			}
+			break
+		}
+	}
+}
+
+// violates plays a history and returns the invariant that its end violates.
+func (x *space) violates(history []string) string {
+	s := x.start
+	for i, l := range history {
+		next, why, err := x.byText(&s, l)
+		if err != nil {
+			return ""
+		}
+		if why == "" {
+			why = x.check(&next)
+		}
+		s = next
+		if why != "" {
+			if i == len(history)-1 {
+				return why
+			}
+			return ""
+		}
+	}
+	return ""
 }
 
 // Replay plays a script that Script printed, on the cores without any memory of steps, and returns it with what happened.

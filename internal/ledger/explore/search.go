@@ -23,6 +23,8 @@ type Report struct {
 	States      int64 // up to symmetry
 	Transitions int64
 	Depth       int
+	Acked       int64 // states in which the application was promised something
+	Closed      int64 // states in which the ledger has ended
 	Elapsed     time.Duration
 	TableBytes  int64
 	Bound       string // why the search ended before the world did; empty if it is complete
@@ -43,7 +45,7 @@ func (r *Report) String() string {
 	if r.Broken != nil {
 		end = "VIOLATED " + r.Broken.Invariant
 	}
-	return fmt.Sprintf("%-34s %10d states %11d steps  depth %3d  %7.1fs  %s", r.World, r.States, r.Transitions, r.Depth, r.Elapsed.Seconds(), end)
+	return fmt.Sprintf("%-18s %9d states %10d steps  depth %3d %7.1fs  %s", r.World, r.States, r.Transitions, r.Depth, r.Elapsed.Seconds(), end)
 }
 
 // node is one entry of the frontier.
@@ -62,6 +64,8 @@ type worker struct {
 	next    []node
 	origins []origin
 	steps   int64
+	acked   int64
+	closed  int64
 	sc      scratch
 }
 
@@ -167,6 +171,8 @@ func (s *search) report(b *Broken) Report {
 	r := Report{World: s.x.spec.Name, States: s.states.Load(), Depth: s.depth, Elapsed: time.Since(s.start), TableBytes: s.seen.bytes(), Broken: b}
 	for i := range s.workers {
 		r.Transitions += s.workers[i].steps
+		r.Acked += s.workers[i].acked
+		r.Closed += s.workers[i].closed
 	}
 	return r
 }
@@ -233,6 +239,12 @@ func (s *search) expand(i int, n *node) {
 			return
 		}
 		s.states.Add(1)
+		if next.promised != 0 {
+			w.acked++
+		}
+		if next.closed != noEnd {
+			w.closed++
+		}
 		id := uint32(len(w.origins)*len(s.workers) + i)
 		w.origins = append(w.origins, origin{n.id, uint16(k)})
 		w.next = append(w.next, node{next, id})
@@ -271,5 +283,6 @@ func (s *search) history(f *found) *Broken {
 		b.History = append(b.History, s.x.text(&at, m))
 		s.x.apply(&at, m)
 	}
+	s.x.tidy(b)
 	return b
 }

@@ -49,6 +49,9 @@ func newSpace(spec *Spec) (*space, error) {
 		x.names[i] = ledger.BookieID(rune('A' + i))
 	}
 	x.group = symmetries(spec, x.names)
+	if spec.asymmetric {
+		x.group = x.group[:1]
+	}
 	x.recordCodes = make([]codeTable, len(x.group))
 	x.clientCodes = make([]codeTable, len(x.group))
 	x.messageCodes = make([]codeTable, len(x.group))
@@ -318,7 +321,7 @@ func (x *space) fingerprint(s *state, sc *scratch) fingerprint {
 	}
 	sc.best = sc.best[:0]
 	for g := range x.group {
-		if !x.ordered(&x.group[g], &column) {
+		if len(x.group) > 1 && !x.ordered(&x.group[g], &column) {
 			continue
 		}
 		x.vector(s, g, sc)

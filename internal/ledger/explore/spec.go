@@ -44,7 +44,8 @@ type Spec struct {
 
 	Setup []string // moves made before the exploration, as printed in histories
 
-	exact bool // no memory of steps: every step runs on the core
+	exact      bool // no memory of steps: every step runs on the core
+	asymmetric bool // states are told apart even if they differ by a renaming only
 }
 
 // Budget bounds how often something may happen.

@@ -140,6 +140,7 @@ type kind uint8
 const (
 	msgAdd kind = iota
 	msgReadd
+	msgCopy
 	msgFence
 	msgRead
 	msgLength
@@ -148,7 +149,7 @@ const (
 )
 
 func (k kind) String() string {
-	return [...]string{"add", "readd", "fence", "read", "length", "force", "lac"}[k]
+	return [...]string{"add", "readd", "copy", "fence", "read", "length", "force", "lac"}[k]
 }
 
 type phase uint8

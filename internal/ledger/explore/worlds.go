@@ -20,6 +20,10 @@ var closed = append(append([]string(nil), written...), "close W", "meta W ok")
 // moved is that of a ledger with e0 on A and B, and an empty last fragment on C and D.
 var moved = []string{"append W", "do W>A add e0", "do W>B add e0", "append W", "timeout W>A add e1", "pick W C", "timeout W>B add e1", "meta W ok", "pick W D", "meta W ok"}
 
+// doubted is that of a ledger on A and B, with an add of e0 under way to B, which was emptied, named anew and reads the record.
+var doubted = []string{"append W", "do W>A add e0", "timeout W>B add e0", "pick W C", "meta W ok", "deliver W>B add e0 (given up)", "wipe B",
+	"timeout W>C add e0", "pick W B", "meta W ok", "deliver W>B add e0"}
+
 // twoFragments is the set-up of a ledger with e0 on A, B, C and the rest on A, B, D.
 var twoFragments = append(append([]string(nil), written...), "append W", "timeout W>C add e1", "pick W D", "meta W ok")
 
@@ -31,7 +35,7 @@ func Worlds() []Spec {
 		{Name: "striped-writer", About: "every entry on one bookie of two, changes", Quorum: q211, Bookies: 3, Entries: 4, Budget: Budget{Timeouts: 2, Unknowns: 1}},
 		{Name: "explicit-lac", About: "explicit LACs, a tail reader, a recoverer", Quorum: q222, Bookies: 2, Entries: 2, Recoverers: 1, Readers: 1,
 			Budget: Budget{LACTicks: 1, Reads: 3}},
-		{Name: "forced", About: "deferred sync, force, a power cut", Quorum: q332, Bookies: 3, Entries: 2, Deferred: true, Budget: Budget{Forces: 2, PowerCuts: 1}},
+		{Name: "forced", About: "deferred sync, force, a power cut", Quorum: q332, Bookies: 3, Entries: 1, Deferred: true, Budget: Budget{Forces: 2, PowerCuts: 1, Closes: 1}},
 		{Name: "forced-unmarked", About: "the same with bookies that keep no mark of deferred adds", Quorum: q222, Bookies: 2, Entries: 2, Deferred: true, Unmarked: true,
 			Budget: Budget{Forces: 2, PowerCuts: 1}},
 		{Name: "split-readd", About: "re-adds, volatile and durable state, a power cut, a dead writer", Quorum: q332, Bookies: 3, Recoverers: 1, Split: true,
@@ -47,14 +51,22 @@ func Worlds() []Spec {
 			Budget: Budget{Timeouts: 1, Unknowns: 2, MetaTimeouts: 1, Closes: 1}, PickSame: true},
 		{Name: "unknown-recovery", About: "the same of a writer and a recoverer", Quorum: q332, Bookies: 4, Entries: 1, Recoverers: 1,
 			Budget: Budget{Timeouts: 1, Unknowns: 1, MetaTimeouts: 1}},
+		{Name: "ahead", About: "a recoverer that reads ahead, two entries, changes, a dead writer", Quorum: q222, Bookies: 3, Recoverers: 1, ReadAhead: 2,
+			Budget: Budget{Timeouts: 1}, Setup: []string{"append W", "append W"}, NoWriter: true},
+		{Name: "recoverers", About: "two recoverers, two entries, a dead writer, two of two bookies", Quorum: q222, Bookies: 2, Recoverers: 2,
+			Setup: []string{"append W", "append W"}, NoWriter: true},
 		{Name: "two-entries", About: "two recoverers, two entries, a dead writer", Quorum: q332, Bookies: 3, Recoverers: 2,
 			Setup: []string{"append W", "append W"}, NoWriter: true},
-		{Name: "live-replicator", About: "a live writer, a recoverer and a replicator of the first fragment, one wipe", Quorum: q332, Bookies: 4, Entries: 1, Recoverers: 1, Replicators: 1,
-			Budget: Budget{Wipes: 1}, Setup: twoFragments},
+		{Name: "live-replicator", About: "a live writer and a replicator of the first fragment, one wipe, one failure", Quorum: q332, Bookies: 4, Replicators: 1,
+			Budget: Budget{Wipes: 1, Timeouts: 1}, Setup: twoFragments},
 		{Name: "collector", About: "CLOSED, two replicators, a lock that is lost, a collector, two wipes", Quorum: q332, Bookies: 4, Replicators: 2, LockLoss: true, Collect: true,
 			Budget: Budget{Wipes: 2}, Setup: closed, NoWriter: true},
 		{Name: "deleted", About: "a live writer, a recoverer, deletion, collectors", Quorum: q222, Bookies: 2, Entries: 1, Recoverers: 1, Collect: true,
 			Budget: Budget{Deletes: 1}},
+		{Name: "verify", About: "an add waits for the record to be read; a recoverer, deletion, collectors", Quorum: q222, Bookies: 3, Recoverers: 1, Collect: true,
+			Budget: Budget{Deletes: 1}, Setup: doubted},
+		{Name: "wipes", About: "all three must acknowledge, a dead writer, two wipes, changes", Quorum: q333, Bookies: 4, Recoverers: 1,
+			Budget: Budget{Timeouts: 1, Wipes: 2}, Setup: []string{"append W", "do W>A add e0"}, NoWriter: true},
 		{Name: "wipe-2", About: "as wipe, but everything goes to two of two bookies", Quorum: q222, Bookies: 3, Entries: 1, Recoverers: 1,
 			Budget: Budget{Timeouts: 1, Wipes: 1}, LostReads: true},
 		{Name: "recovery", About: "writer, recoverer, changes of both", Quorum: q332, Bookies: 4, Entries: 1, Recoverers: 1, Budget: Budget{Timeouts: 1, Closes: 1}, LostReads: true},

@@ -1,6 +1,7 @@
 package bookie
 
 import (
+	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/wire"
 )
 
@@ -13,7 +14,7 @@ func (s *server) single(c *conn, b *batch, r *wire.Request) {
 	switch r.Op {
 	case wire.OpRead:
 		switch {
-		case r.Flags&wire.Fence != 0:
+		case r.Flags&wire.Fence != 0 && (r.Entry < 0 || ledger.Planted() != ledger.MutantReadsDoNotFence):
 			s.fence(c, b, r)
 		case r.LongPoll():
 			s.longPoll(c, b, r)

@@ -266,13 +266,21 @@ func (s *server) storeOne(c *conn, b *batch, l *storage.Ledger, i int) wire.Code
 	if s.o.Durability == DurabilityOff {
 		return wire.OK
 	}
-	_, err := j.Append(storage.KindEntry, uint64(l.ID()), r.Body, c, journal.Token{C: uint64(a.slot)}) //nolint:gosec // ids are not negative
+	var sink journal.Sink = c
+	early := ledger.Planted() == ledger.MutantAckBeforeSync || ledger.Planted() == ledger.MutantReaddNotSynced && recovery
+	if early {
+		sink = nil
+	}
+	_, err := j.Append(storage.KindEntry, uint64(l.ID()), r.Body, sink, journal.Token{C: uint64(a.slot)}) //nolint:gosec // ids are not negative
 	if err != nil {
 		s.journalFailed(err)
 		return wire.IO
 	}
 	a.journal = false
 	b.touched |= 1 << index
+	if early {
+		return wire.OK
+	}
 	return codeAppended
 }
 

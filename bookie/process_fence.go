@@ -97,6 +97,10 @@ func (s *server) fenceLocked(b *batch, l *storage.Ledger, key []byte, t *readTas
 	case changed:
 		l.StateChanged()
 		s.fences.begin(l.ID())
+		if ledger.Planted() == ledger.MutantFenceNotWaitedFor {
+			_ = s.appendState(b, l, s.fences, journal.Token{A: l.ID(), B: 1})
+			return wire.OK
+		}
 		if s.appendState(b, l, t, journal.Token{A: l.ID(), B: 1}) != nil {
 			return wire.IO
 		}

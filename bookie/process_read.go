@@ -145,6 +145,9 @@ func (s *server) readCode(l *storage.Ledger, err error) wire.Code {
 	if code == wire.IO {
 		s.m.readErrors.Add(1)
 		s.log.Error("an entry could not be read", "ledger", l.ID(), "err", err)
+		if ledger.Planted() == ledger.MutantFaultIsAbsence {
+			return wire.NoEntry
+		}
 	}
 	return code
 }

@@ -115,6 +115,9 @@ func (l *Ledgers) Write(ctx context.Context, id ledger.ID, m *ledger.Metadata, v
 		return 0, fmt.Errorf("write ledger %d: a record is only ever replaced at a known version", id)
 	}
 	key := l.Key(id)
+	if ledger.Planted() == ledger.MutantBlindChange && m.State == ledger.StateOpen {
+		v = Any
+	}
 	r, err := l.store.Txn(ctx, Txn{Checks: extra, Puts: []Put{{Key: key, Value: value, Version: v}}})
 	if err != nil {
 		var c *ConflictError

@@ -172,7 +172,9 @@ func TestC56DigestOfAnySlice(t *testing.T) {
 			total += int64(n)
 			l := c.bookies[0].ledger(int64(w.ID()))
 			require.Eventually(t, func() bool { _, has := c.bookies[0].holds(w.ID(), EntryID(i)); return has }, time.Second, time.Millisecond)
+			l.mu.Lock()
 			body := l.entries[int64(i)]
+			l.mu.Unlock()
 			lac := int64(binary.BigEndian.Uint64(body[16:]))
 			require.Less(t, lac, int64(i))
 			want := d.Seal(nil, int64(w.ID()), int64(i), lac, total, array[i:i+n/2], array[i+n/2:i+n])

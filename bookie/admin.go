@@ -201,7 +201,15 @@ func (b *Bookie) WritePrometheus(w io.Writer) {
 	if collector != nil {
 		collector.WritePrometheus(w)
 	}
-	writeCompat(w, eng.lastDisks(), eng.st.Stats(), collector)
+	c := compat{w, b.o.FullMetrics}
+	c.disks(eng.lastDisks())
+	c.storage(eng.figures, eng.st.Stats().CacheCapacity)
+	if collector != nil {
+		c.collection(collector.Status())
+	}
+	if c.full {
+		c.gauge("bookie_JOURNAL_QUEUE_MAX_SIZE", b.o.Journal.QueueBytes)
+	}
 }
 
 // writeState writes what is known at any time.

@@ -18,6 +18,7 @@ type engine struct {
 	o        *Options
 	journals []*journal.Journal
 	st       *storage.Storage
+	figures  *storage.Figures
 	state    *state
 
 	replayDone, replayTotal atomic.Int64  // bytes
@@ -79,7 +80,7 @@ func (e *engine) open(journalIDs []string) error {
 	if err != nil {
 		return openFailed("storage", "", err)
 	}
-	e.st = st
+	e.st, e.figures = st, storage.NewFigures(st)
 	return nil
 }
 

@@ -17,11 +17,14 @@ var rejectCodes = [...]wire.Code{
 type metrics struct {
 	addSeconds, readSeconds, longPollSeconds, forceSeconds histogram
 	add, read                                              summaryPair
-	refused                                                [len(rejectCodes)]atomic.Uint64
-	writeBytes, readBytes                                  atomic.Uint64
-	readErrors                                             atomic.Uint64
-	slowClosed, malformed                                  atomic.Uint64
-	connections                                            atomic.Int64
+	// What only the full page shows.
+	force, writeLAC, readLAC, info, list, longPoll summaryPair
+	rejectedAdds                                   atomic.Uint64
+	refused                                        [len(rejectCodes)]atomic.Uint64
+	writeBytes, readBytes                          atomic.Uint64
+	readErrors                                     atomic.Uint64
+	slowClosed, malformed                          atomic.Uint64
+	connections                                    atomic.Int64
 }
 
 // answered records one answer. It takes no lock and allocates nothing.
@@ -36,6 +39,12 @@ func (m *metrics) answered(op wire.Op, code wire.Code, nanos int64) {
 	case wire.OpForce:
 		m.forceSeconds.observe(nanos)
 	}
+	if s := m.other(op); s != nil {
+		s.observe(code == wire.OK, nanos)
+	}
+	if code == wire.TooMany && op == wire.OpAdd {
+		m.rejectedAdds.Add(1)
+	}
 	if code != wire.OK {
 		m.refuse(code)
 	}
@@ -43,6 +52,7 @@ func (m *metrics) answered(op wire.Op, code wire.Code, nanos int64) {
 
 func (m *metrics) longPolled(code wire.Code, nanos int64) {
 	m.longPollSeconds.observe(nanos)
+	m.longPoll.observe(code == wire.OK, nanos)
 	if code != wire.OK {
 		m.refuse(code)
 	}
@@ -94,10 +104,5 @@ func (s *server) writeMetrics(w io.Writer) {
 	fmt.Fprintf(w, "# TYPE bookkeeper_server_thread_executor_queue gauge\n")
 	fmt.Fprintf(w, "bookkeeper_server_thread_executor_queue{thread=\"BookieReadThreadPool-0\"} %d\n", ordinary)
 	fmt.Fprintf(w, "bookkeeper_server_thread_executor_queue{thread=\"BookieHighPriorityThread-0\"} %d\n", reserved)
-	for _, name := range []string{"bookkeeper_server_ADD_ENTRY", "bookkeeper_server_ADD_ENTRY_REQUEST"} {
-		m.add.write(w, name)
-	}
-	for _, name := range []string{"bookkeeper_server_READ_ENTRY", "bookkeeper_server_READ_ENTRY_REQUEST"} {
-		m.read.write(w, name)
-	}
+	compat{w, s.o.FullMetrics}.requests(m)
 }

@@ -60,6 +60,7 @@ type Options struct {
 	FrameLimit        int           // bytes of the largest frame, length included; default wire.PulsarFrameLimit
 	ReadWorkers       int           // concurrent reads from disk; default 4 per core, 8 to 64
 	DiskCheckInterval time.Duration // default 5 s
+	FullMetrics       bool          // every name of BookKeeper's that can be filled, not only those of its dashboards
 	ReadOnly          bool          // start, and stay, read-only (--read-only)
 	Drain             time.Duration // how long a stop lets clients move their ledgers away, registered read-only; default 0
 

@@ -108,7 +108,7 @@ type dirCounters struct {
 	cacheHits, flushHits, readHits, diskReads  atomic.Uint64
 	readErrors, ingested, ingestFailures       atomic.Uint64
 	deleted, compactedBytes, cacheFull, stalls atomic.Uint64
-	prefetched                                 atomic.Uint64
+	prefetched, aheadEntries, aheadBytes       atomic.Uint64
 }
 
 // tombs is the set of deleted ledgers with the highest birth number that had been given out when it was written: a state

@@ -13,7 +13,7 @@ type DirFigures struct {
 	Flushes, FlushNanos, FlushedEntries, FlushedBytes uint64
 	WriteCacheHits, WriteCacheMisses                  uint64
 	ReadCacheHits, ReadCacheMisses                    uint64
-	ReadAheads                                        uint64
+	ReadAheads, ReadAheadEntries, ReadAheadBytes      uint64
 	CacheFull, CacheWaits                             uint64 // adds refused, and adds that waited, for room in the write cache
 	Deleted                                           uint64 // ledgers
 
@@ -50,6 +50,7 @@ func (f *Figures) Dirs() []DirFigures {
 			Flushes: d.flushes.Load(), FlushNanos: d.flushNanos.Load(), FlushedEntries: d.flushedEntries.Load(), FlushedBytes: d.flushedBytes.Load(),
 			WriteCacheHits: write, WriteCacheMisses: d.readHits.Load() + d.diskReads.Load(),
 			ReadCacheHits: d.readHits.Load(), ReadCacheMisses: d.diskReads.Load(), ReadAheads: d.prefetched.Load(),
+			ReadAheadEntries: d.aheadEntries.Load(), ReadAheadBytes: d.aheadBytes.Load(),
 			CacheFull: d.cacheFull.Load(), CacheWaits: d.stalls.Load(), Deleted: d.deleted.Load(),
 			Logs: st.Logs, LogBytes: st.Bytes,
 		}
@@ -100,9 +101,8 @@ func (f *Figures) Entries() []int64 {
 		case countedBytes > 0:
 			counted += int64(float64(counted) / float64(countedBytes) * float64(otherBytes))
 		case otherBytes > 0:
-			if st := d.log.Stats(); st.EntryBytes > 0 { // the first log is being written
-				perEntry := float64(st.EntryBytes)/float64(st.Entries) + entrylog.RecordHeaderSize
-				counted = int64(float64(otherBytes) / perEntry)
+			if st := d.log.Stats(); st.Written > 0 { // no log has been sealed yet: as dense as what this process wrote
+				counted = int64(float64(st.Entries) / float64(st.Written) * float64(otherBytes))
 			}
 		}
 		out[i] = counted

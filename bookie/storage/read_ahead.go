@@ -194,6 +194,8 @@ func (a *readAhead) work(j *aheadJob) {
 	}
 	f, _ := a.fetch(j.d, j.ledger, j.log, j.off, j.window, 0) // the reader meets the error by itself
 	j.d.prefetched.Add(1)
+	j.d.aheadEntries.Add(uint64(f.records))
+	j.d.aheadBytes.Add(uint64(max(f.end-j.off, 0)))
 	a.arm(j.d, j.ledger, j.log, f)
 }
 

@@ -69,6 +69,7 @@ func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views
 		FrameLimit:        int(l.Expert.MaxFrame),
 		ReadOnly:          p.readOnly,
 		Drain:             drain,
+		FullMetrics:       l.Metrics.Profile == "full",
 		Logger:            log,
 	}
 	o.Storage.Log.LogSize = int64(l.Expert.EntryLogSize)

@@ -289,8 +289,8 @@ var settings = []*Setting{
 	},
 	{
 		Key: "metrics.profile", Default: "standard", OneOf: []string{"standard", "full"},
-		Later: "this version shows its own names only, the names of BookKeeper's dashboards follow",
-		Doc:   "standard: the names dashboards query, and ours. full: every BookKeeper name.",
+		Doc:   "standard: the names that BookKeeper's and Pulsar's dashboards query, and ours. full: every name of BookKeeper's that can be filled.",
+		Why:   "The dashboards need a fraction of the names; the rest costs the scraper.",
 		field: func(c *Config) any { return &c.Metrics.Profile },
 	},
 	{

@@ -185,11 +185,11 @@ func TestLenientTurnsUnknownKeysIntoWarnings(t *testing.T) {
 }
 
 func TestNoEffectIsWarned(t *testing.T) {
-	l, err := Load(Options{File: write(t, minimal+"[recovery]\nlost_bookie_delay = \"5m\"\naudit_every = \"168h\"\n[metrics]\nprofile = \"full\"\n")})
+	l, err := Load(Options{File: write(t, minimal+"[recovery]\nlost_bookie_delay = \"5m\"\naudit_every = \"168h\"\n[placement]\nmin_racks = 3\n")})
 	require.NoError(t, err)
 	require.Len(t, l.Warnings, 2, "the value that equals the default is no surprise to anyone")
-	require.Contains(t, l.Warnings[0].String(), "metrics.profile: has no effect")
-	require.Contains(t, l.Warnings[1].String(), "recovery.lost_bookie_delay: has no effect")
+	require.Contains(t, l.Warnings[0].String(), "recovery.lost_bookie_delay: has no effect")
+	require.Contains(t, l.Warnings[1].String(), "placement.min_racks: has no effect")
 }
 
 func TestMissingFile(t *testing.T) {

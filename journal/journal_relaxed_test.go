@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/binderylog/bindery/internal/vfs/errorfs"
 	"github.com/binderylog/bindery/internal/vfs/memfs"
 )
 
@@ -94,6 +95,22 @@ func (f *lateSyncFile) Sync() error {
 	close(f.fs.failed)
 	<-f.fs.report
 	return syscall.EIO
+}
+
+// TestNoSyncFollowsAFailedOne: the first error of a sync is what every later one returns.
+func TestNoSyncFollowsAFailedOne(t *testing.T) {
+	j := mustOpen(t, memfs.New(), "/j", smallOptions())
+	mem := memfs.New("/d")
+	fs := errorfs.Wrap(mem, errorfs.Nth(errorfs.Sync, 2, syscall.EIO))
+	f, err := fs.Open("/d/a", vfs.Mode{Write: true, Create: true})
+	require.NoError(t, err)
+	require.NoError(t, j.syncGroup(f))
+	for range 3 {
+		require.ErrorIs(t, j.syncGroup(f), syscall.EIO)
+	}
+	require.EqualValues(t, 2, fs.Count(errorfs.Sync))
+	require.NoError(t, f.Close())
+	require.NoError(t, j.Close())
 }
 
 // TestC06TheOtherSyncDoesNotHideTheError: with two groups in flight in one file, a failed write-back is reported to one of

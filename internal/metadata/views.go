@@ -14,6 +14,8 @@ type Views struct {
 	Cookies      *Cookies
 	Cluster      *Cluster
 	Incarnations *Incarnations
+	Replication  *Replication
+	Election     *Election
 }
 
 // NewViews returns the views of the cluster under root, with the default path scheme. The caller keeps ownership of s.
@@ -26,6 +28,8 @@ func NewViews(s Store, root string) *Views {
 		Cookies:      NewCookies(s, root),
 		Cluster:      NewCluster(s, root),
 		Incarnations: NewIncarnations(s, root),
+		Replication:  NewReplication(s, root),
+		Election:     NewElection(s, root),
 	}
 }
 

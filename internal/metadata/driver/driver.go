@@ -45,6 +45,7 @@ type Target struct {
 	Name      string          // of a memory store
 	Root      string          // ledgers root
 	Layout    metadata.Layout // that the URI asks for; the zero value: any
+	Votes     bool            // auditors are elected as Java's own ZooKeeper driver does it
 }
 
 // Parse reads a service URI.
@@ -109,7 +110,7 @@ func parseZooKeeper(manager, rest string) (Target, error) {
 		return Target{}, err
 	}
 	servers, err := zkServers(authority)
-	return Target{Driver: "zk", Endpoints: servers, Root: root, Layout: layout}, err
+	return Target{Driver: "zk", Endpoints: servers, Root: root, Layout: layout, Votes: true}, err
 }
 
 // zkServers splits a list of ZooKeeper servers at ';' or ','. The port may be left out.
@@ -226,7 +227,7 @@ func Open(ctx context.Context, uri string, o Options) (metadata.Store, string, e
 		store = memmeta.Open(t.Name)
 	case "zk":
 		store, err = zkmeta.Open(ctx, zkmeta.Options{
-			Servers: t.Endpoints, Timeout: o.Timeout, SessionTTL: o.SessionTTL, Layout: t.Layout,
+			Servers: t.Endpoints, Timeout: o.Timeout, SessionTTL: o.SessionTTL, Layout: t.Layout, Votes: t.Votes,
 			TLS: o.TLS, Username: o.Username, Password: o.Password, Logger: o.Logger,
 		})
 	default:

@@ -78,6 +78,10 @@ func Run(t *testing.T, c Cluster) {
 		"RegisterConflict":    testRegisterConflict,
 		"Cookies":             testCookies,
 		"Incarnations":        testIncarnations,
+		"ReplicationMarks":    testReplicationMarks,
+		"ReplicationLocks":    testReplicationLocks,
+		"ReplicationSettings": testReplicationSettings,
+		"Election":            testElection,
 	} {
 		t.Run(name, func(t *testing.T) { fn(t, c) })
 	}

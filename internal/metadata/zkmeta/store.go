@@ -45,6 +45,7 @@ type Options struct {
 	Username   string        // with Password: digest authentication; new nodes then belong to this user alone
 	Password   string
 	Layout     metadata.Layout // the layout that the cluster must have; the zero value: the stored one
+	Votes      bool            // auditors are elected as Java's own driver does it, by votes
 	Logger     *slog.Logger
 }
 

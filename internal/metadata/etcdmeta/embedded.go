@@ -56,6 +56,8 @@ const (
 	// A single member elects itself; with etcd's default it would wait a second for rivals.
 	soloTickMs     = 50
 	soloElectionMs = 250
+	// keepaliveMin is how often clients may ping: they do so every 10 s, and a busy machine lets pings meet.
+	keepaliveMin = time.Second
 )
 
 // Embedded is a running etcd member.
@@ -176,6 +178,7 @@ func embeddedConfig(o EmbeddedOptions) (*embed.Config, error) {
 		cfg.TickMs, cfg.ElectionMs = soloTickMs, soloElectionMs
 	}
 	cfg.PreVote = true
+	cfg.GRPCKeepAliveMinTime = keepaliveMin
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotEvery, snapshotKeep
 	cfg.MaxSnapFiles, cfg.MaxWalFiles = 2, 2
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModeRevision, keepRevisions

@@ -53,8 +53,9 @@ const (
 	// attemptTimeout bounds one attempt of a read, so that a member that hangs does not use up the whole time-out.
 	attemptTimeout = 5 * time.Second
 	closeTimeout   = 2 * time.Second
-	// keepalive pings find a dead connection; etcd's servers allow one every 5 s.
-	keepaliveEvery = 6 * time.Second
+	// keepalive pings find a dead connection. etcd's servers allow one every 5 s and break connections that ping more often,
+	// also if it was the machine that delayed one ping so that it met the next.
+	keepaliveEvery = 10 * time.Second
 	keepaliveWait  = 3 * time.Second
 )
 

@@ -83,7 +83,7 @@ func (x *space) moves(s *state, out []move) []move {
 // way and none can come before it goes on. Its next step commutes with everything that the others may do meanwhile, and
 // none of the invariants looks at what it changes; so it may as well be made first.
 func (x *space) alone(s *state) (move, bool) {
-	if x.spec.Budget.Unknowns > 0 || x.spec.Budget.MetaTimeouts > 0 {
+	if x.spec.unordered || x.spec.Budget.Unknowns > 0 || x.spec.Budget.MetaTimeouts > 0 {
 		return move{}, false
 	}
 	for i := 1; i < x.spec.clients(); i++ {

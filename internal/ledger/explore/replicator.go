@@ -1,6 +1,8 @@
 package explore
 
 import (
+	"slices"
+
 	"github.com/binderylog/bindery/internal/ledger"
 )
 
@@ -45,7 +47,8 @@ func (x *space) replicatorStarts(s *state, slot int, out []move) []move {
 			for t := range x.spec.Bookies {
 				b := *x.bookies.at(s.bookies[t])
 				_, v := ledger.PlanCopy(rec, f, i, x.names[t], int64(s.inc[t]))
-				if b.starting || v != ledger.CopyReady && !(v == ledger.CopyNotFinal && ledger.Planted() == ledger.MutantReplicatesTheLastFragment) {
+				inside := t != k && slices.Contains(frag.Bookies, x.names[t])
+				if b.starting || inside || v != ledger.CopyReady && ledger.Planted() != ledger.MutantReplicatesTheLastFragment {
 					continue
 				}
 				out = append(out, move{mvReplicate, uint8(slot), uint32(f)<<16 | uint32(i)<<8 | uint32(t)})

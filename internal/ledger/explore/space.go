@@ -283,7 +283,10 @@ func (x *space) clientCode(g int, id uint32) uint32 {
 func (x *space) messageCode(g int, id uint16) uint32 {
 	return x.messageCodes[g].get(uint32(id), func() uint32 {
 		m, r := *x.messages.at(uint32(id)), &x.group[g]
-		m.bookie, m.index, m.client = r.bookie[m.bookie], r.index[m.index], r.client[m.client]
+		m.bookie = r.bookie[m.bookie]
+		if !m.orphan { // of an orphan's client and index nothing is left to rename
+			m.index, m.client = r.index[m.index], r.client[m.client]
+		}
 		return x.code(appendMessage([]byte{'m'}, &m))
 	})
 }

@@ -46,6 +46,7 @@ type Spec struct {
 
 	exact      bool // no memory of steps: every step runs on the core
 	asymmetric bool // states are told apart even if they differ by a renaming only
+	unordered  bool // no move is preferred to the others, even if it commutes with them
 }
 
 // Budget bounds how often something may happen.

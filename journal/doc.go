@@ -47,5 +47,5 @@
 // Limits: segments of 64 KiB to 2 GiB; record bodies up to Options.MaxRecordBytes (5 MiB + 64 KiB by default), larger than
 // a group if need be; 1 to 4 groups in flight; bodies between Reserve and acknowledgement up to Options.QueueBytes, held
 // in buffers off the Go heap. A full disk fails the journal; one segment is kept back so that the next Start needs no
-// space.
+// space. Without it and without space Start returns NoSpaceError and may be called again; Replay and Trim work.
 package journal

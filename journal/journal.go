@@ -196,7 +196,8 @@ func (j *Journal) Reserve(n int, timeout time.Duration) error {
 	return j.budget.take(int64(n), timeout)
 }
 
-// Release gives back what Reserve took and no Append will consume.
+// Release gives back what Reserve took and no Append will consume. A negative n takes room without waiting, whether there
+// is any or not: for small records that must not wait and of which there are few.
 func (j *Journal) Release(n int) { j.budget.give(int64(n)) }
 
 // Append adds a record to the open group and returns the group's position. It copies body, never touches the disk and

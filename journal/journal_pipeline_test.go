@@ -682,6 +682,41 @@ func TestBudget(t *testing.T) {
 	require.ErrorIs(t, b.take(1, waitLong), syscall.EIO)
 }
 
+// TestRoomIsGivenBackOnce: what was reserved and appended comes back when the sinks have heard, what was not appended by
+// Release, and what was taken by force is paid back by the records it was taken for.
+func TestRoomIsGivenBackOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := smallOptions()
+		o.QueueBytes = 1000
+		g := newGate()
+		j := mustStart(t, errorfs.Wrap(memfs.New(), g), "/j", o)
+		l := newListener()
+		g.hold()
+		used := func() int64 { synctest.Wait(); return j.Stats().QueueBytes }
+		require.NoError(t, j.Reserve(900, 0))
+		require.EqualValues(t, 900, used())
+		j.Release(-300) // by force: over the bound
+		require.EqualValues(t, 1200, used())
+		for i, n := range []int{600, 300} {
+			_, err := j.Append(1, 0, make([]byte, n), l, Token{A: int64(i)})
+			require.NoError(t, err)
+			j.Commit()
+		}
+		_, err := j.Append(1, 0, make([]byte, DefaultRecordBytesMax), l, Token{})
+		require.ErrorIs(t, err, ErrRecordTooLarge, "and it consumes nothing")
+		require.EqualValues(t, 1200, used())
+		require.ErrorIs(t, j.Reserve(1, time.Second), ErrBusy)
+		g.open()
+		l.wait(2)
+		require.EqualValues(t, 300, used())
+		j.Release(300)
+		require.Zero(t, used())
+		require.NoError(t, j.Reserve(5000, 0), "more than the bound goes alone")
+		j.Release(5000)
+		require.NoError(t, j.Close())
+	})
+}
+
 // TestBudgetStress: takers and givers by the dozen, and what is out never passes the limit.
 func TestBudgetStress(t *testing.T) {
 	b := &budget{limit: 64}

@@ -2,34 +2,63 @@ package bktest
 
 import (
 	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	seedFlag  = flag.Uint64("sim.seed", 1, "first seed")
-	seedsFlag = flag.Int("sim.seeds", 3, "number of seeds")
+	seedsFlag = flag.Int("sim.seeds", 0, "number of seeds; 0: as many as fit in -sim.time")
+	timeFlag  = flag.Duration("sim.time", 10*time.Second, "how long to go on")
 	debugFlag = flag.Bool("sim.debug", false, "keep debug lines in histories, and print the history of good runs, too")
+	plainFlag = flag.Bool("sim.lines", false, "print a line before and after each seed, for the program that started this one")
 )
 
+// TestCluster runs whole clusters, one seed after the other.
 func TestCluster(t *testing.T) {
-	for i := range *seedsFlag {
-		seed := *seedFlag + uint64(i)
-		level := slog.LevelInfo
-		if *debugFlag {
-			level = slog.LevelDebug
+	if err := plant(); err != nil {
+		t.Fatal(err)
+	}
+	level := slog.LevelInfo
+	if *debugFlag {
+		level = slog.LevelDebug
+	}
+	limit := *timeFlag
+	if testing.Short() {
+		limit = min(limit, 5*time.Second)
+	}
+	start, acked, faults := time.Now(), int64(0), 0
+	n := 0
+	for ; *seedsFlag > 0 && n < *seedsFlag || *seedsFlag == 0 && time.Since(start) < limit; n++ {
+		seed := *seedFlag + uint64(n) //nolint:gosec // not negative
+		if *plainFlag {
+			fmt.Printf("sim: seed %d begins\n", seed)
 		}
 		var r Result
-		synctest.Test(t, func(t *testing.T) { r = Run(NewConfig(seed), level) })
+		synctest.Test(t, func(*testing.T) { r = Run(NewConfig(seed), level) })
 		r.Judge()
 		if len(r.Broken) > 0 || *debugFlag {
 			_, _ = r.History.WriteTo(os.Stdout)
 		}
-		t.Logf("%s: %d acked, %d closed, %d faults, %v: %v", r.Config.String(), r.Acked, r.Closed, r.Faults, r.Took, r.Broken)
+		acked, faults = acked+r.Acked, faults+r.Faults
 		if len(r.Broken) > 0 {
-			t.Fail()
+			fmt.Printf("sim: seed %d failed: %s\n", seed, r.Broken[0])
+			t.Fatalf("%s:\n%v\nagain: make sim-seed LAYER=cluster SEED=%d", r.Config.String(), r.Broken, seed)
 		}
+		if *plainFlag {
+			fmt.Printf("sim: seed %d is good: %d acknowledged\n", seed, r.Acked)
+		}
+	}
+	t.Logf("%d seeds in %v: %d entries acknowledged, %d troubles", n, time.Since(start).Round(time.Second), acked, faults)
+	if n > 20 && (acked < int64(n) || faults < n) {
+		t.Error("the runs do too little to mean anything")
 	}
 }

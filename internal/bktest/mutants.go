@@ -49,7 +49,6 @@ func Mutants() []Planted {
 		{"recovery-does-not-wait", ledger.MutantRecoveryDoesNotWait, both, "the close does not wait for the re-adds"},
 		{"recovery-closes-any-version", ledger.MutantRecoveryClosesAnyVersion, cores, "a refused close is tried again at the version found"},
 		{"incarnations-not-checked", ledger.MutantIncarnationsNotChecked, cores, "the close does not check the bookies that it newly names"},
-		{"coverage-too-small", ledger.MutantCoverageTooSmall, both, "one unknown index more is tolerated"},
 		{"one-denial-less", ledger.MutantOneDenialLess, both, "one denial less proves absence"},
 		{"unknown-is-denial", ledger.MutantUnknownIsDenial, both, "an unknown answer counts as a denial"},
 		{"fence-ignored", ledger.MutantFenceIgnored, both, "a fenced ledger takes adds"},

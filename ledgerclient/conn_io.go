@@ -270,6 +270,9 @@ func (r *receiver) packet(p []byte, owned bool) error {
 	}
 	x.code = resp.Code
 	x.body, x.lacBody, x.last = keep(resp.Body), keep(resp.LACBody), keep(resp.LastEntryBody)
+	if resp.Op == wire.OpListEntries {
+		x.body = keep(resp.Availability)
+	}
 	x.lac, x.hasLAC = resp.MaxLAC, resp.HasMaxLAC
 	if r.c.proto == wire.V2 {
 		r.c.peer.answered.Store(true)

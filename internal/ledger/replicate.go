@@ -77,10 +77,10 @@ func (c *Copy) Publish(m *Metadata) (*Metadata, []IncarnationCheck, CopyVerdict)
 	switch {
 	case f.First != c.First || !final || last != c.Last || c.sealed != (i == len(m.Fragments)-1):
 		return nil, nil, CopyObsolete
+	case f.Bookies[c.Index] == c.To:
+		return nil, nil, CopyReady // a copy in place, or this very change has landed
 	case f.Bookies[c.Index] != c.From:
 		return nil, nil, CopyObsolete
-	case c.To == c.From:
-		return nil, nil, CopyReady
 	case holds(f.Bookies, c.To):
 		return nil, nil, CopyInside
 	}

@@ -5,13 +5,15 @@
 //   - never a bookie that is in the ensemble already, or that the caller excludes;
 //   - never a read-only one;
 //   - one that failed a moment ago (quarantined) only if nothing else is left;
-//   - as many different fault domains as possible, so that no domain holds more members than it must;
+//   - as many different regions as possible, and in a region as many different racks, so that none holds more members than
+//     it must;
 //   - among equals, at random, by weight.
 package placement
 
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/binderylog/bindery/internal/ledger"
 )
@@ -19,7 +21,7 @@ import (
 // Bookie is a candidate.
 type Bookie struct {
 	ID          ledger.BookieID
-	Domain      string  // rack, zone or the like; "" is a domain of its own for each bookie
+	Domain      string  // rack, zone or the like, or /region/rack; "" is a domain of its own for each bookie
 	Weight      float64 // share of random choice; 0 counts as 1
 	ReadOnly    bool
 	Quarantined bool
@@ -59,7 +61,8 @@ func Replace(view []Bookie, stay, exclude []ledger.BookieID, random func() float
 		if b.ReadOnly || contains(exclude, b.ID) || contains(stay, b.ID) {
 			continue
 		}
-		r := rank{quarantined: b.Quarantined, shared: sharing(view, stay, b)}
+		r := rank{quarantined: b.Quarantined}
+		r.region, r.shared = sharing(view, stay, b)
 		switch {
 		case !ok || r.better(best):
 			best, sum, ok = r, 0, true
@@ -82,28 +85,99 @@ func Replace(view []Bookie, stay, exclude []ledger.BookieID, random func() float
 // rank orders candidates; lower is better.
 type rank struct {
 	quarantined bool
-	shared      int // members of the ensemble in the same domain
+	region      int // members of the ensemble in the same region
+	shared      int // and in the same domain
 }
 
 func (r rank) better(o rank) bool {
 	if r.quarantined != o.quarantined {
 		return !r.quarantined
 	}
+	if r.region != o.region {
+		return r.region < o.region
+	}
 	return r.shared < o.shared
 }
 
-// sharing counts the members in b's domain.
-func sharing(view []Bookie, members []ledger.BookieID, b *Bookie) int {
+// region is what stands in front of the rack, "" if a domain names only one level.
+func region(domain string) string {
+	return domain[:max(0, strings.LastIndexByte(domain, '/'))]
+}
+
+// sharing counts the members in b's region and in its domain.
+func sharing(view []Bookie, members []ledger.BookieID, b *Bookie) (inRegion, inDomain int) {
 	if b.Domain == "" {
-		return 0
+		return 0, 0
 	}
-	n := 0
+	r := region(b.Domain)
 	for i := range view {
-		if view[i].Domain == b.Domain && contains(members, view[i].ID) {
-			n++
+		if view[i].Domain == "" || !contains(members, view[i].ID) {
+			continue
+		}
+		if r != "" && region(view[i].Domain) == r {
+			inRegion++
+		}
+		if view[i].Domain == b.Domain {
+			inDomain++
 		}
 	}
-	return n
+	return inRegion, inDomain
+}
+
+// Adheres reports whether every write set of an ensemble lies on at least min(writeQuorum, domains) different domains. A
+// member that is not registered has no domain that is known, and one without a domain is one of its own.
+func Adheres(view []Bookie, ensemble []ledger.BookieID, writeQuorum, domains int) bool {
+	want := min(writeQuorum, domains)
+	for start := range ensemble {
+		seen := map[string]bool{}
+		for i := range writeQuorum {
+			id := ensemble[(start+i)%len(ensemble)]
+			for k := range view {
+				if view[k].ID != id {
+					continue
+				}
+				d := view[k].Domain
+				if d == "" {
+					d = "\x00" + string(id)
+				}
+				seen[d] = true
+			}
+		}
+		if len(seen) < want {
+			return false
+		}
+	}
+	return true
+}
+
+// Misplaced returns the index of a member whose replacement lets the ensemble adhere, or come closer to it, and the bookie
+// to put there; ok is false if there is none. Members are tried in order, so the same view gives the same index.
+func Misplaced(view []Bookie, ensemble []ledger.BookieID, writeQuorum, domains int, random func() float64) (index int, to ledger.BookieID, ok bool) {
+	for index := range ensemble {
+		stay := make([]ledger.BookieID, 0, len(ensemble))
+		stay = append(append(stay, ensemble[:index]...), ensemble[index+1:]...)
+		to, found := Replace(view, stay, ensemble, random)
+		if !found {
+			continue
+		}
+		next := append([]ledger.BookieID(nil), ensemble...)
+		next[index] = to
+		if Adheres(view, next, writeQuorum, domains) || spread(view, next) > spread(view, ensemble) {
+			return index, to, true
+		}
+	}
+	return 0, "", false
+}
+
+// spread counts the different domains of an ensemble.
+func spread(view []Bookie, ensemble []ledger.BookieID) int {
+	seen := map[string]bool{}
+	for i := range view {
+		if d := view[i].Domain; d != "" && contains(ensemble, view[i].ID) {
+			seen[d] = true
+		}
+	}
+	return len(seen)
 }
 
 func contains(ids []ledger.BookieID, id ledger.BookieID) bool {

@@ -115,3 +115,45 @@ func TestReplaceNone(t *testing.T) {
 		t.Errorf("got %s", b)
 	}
 }
+
+func TestRegionsComeBeforeRacks(t *testing.T) {
+	view := []Bookie{{ID: "a1", Domain: "/A/1"}, {ID: "a2", Domain: "/A/2"}, {ID: "b1", Domain: "/B/1"}, {ID: "b2", Domain: "/B/2"}, {ID: "b3", Domain: "/B/2"}}
+	half := func() float64 { return 0 }
+	got, ok := Replace(view, []ledger.BookieID{"b1", "b2"}, nil, half)
+	if !ok || got[0] != 'a' {
+		t.Fatalf("%s: the third copy belongs to the other region", got)
+	}
+	got, ok = Replace(view, []ledger.BookieID{"a1", "b2"}, []ledger.BookieID{"a2"}, half)
+	if !ok || got != "b1" {
+		t.Fatalf("%s: in the same region another rack comes first", got)
+	}
+}
+
+func TestAdheres(t *testing.T) {
+	view := []Bookie{{ID: "a", Domain: "/r1"}, {ID: "b", Domain: "/r1"}, {ID: "c", Domain: "/r2"}, {ID: "d", Domain: "/r3"}, {ID: "x"}, {ID: "y"}}
+	for _, tc := range []struct {
+		ensemble []ledger.BookieID
+		qw, min  int
+		want     bool
+	}{
+		{[]ledger.BookieID{"a", "b"}, 2, 2, false},
+		{[]ledger.BookieID{"a", "c"}, 2, 2, true},
+		{[]ledger.BookieID{"a", "b", "c"}, 2, 2, false}, // the window a b
+		{[]ledger.BookieID{"a", "b", "c"}, 3, 2, true},
+		{[]ledger.BookieID{"a", "b", "c"}, 3, 3, false},
+		{[]ledger.BookieID{"x", "y"}, 2, 2, true}, // without domains each is its own
+		{[]ledger.BookieID{"a", "gone"}, 2, 2, false},
+		{[]ledger.BookieID{"a"}, 1, 2, true},
+	} {
+		if got := Adheres(view, tc.ensemble, tc.qw, tc.min); got != tc.want {
+			t.Errorf("%v Qw=%d min=%d: %v", tc.ensemble, tc.qw, tc.min, got)
+		}
+	}
+	index, to, ok := Misplaced(view, []ledger.BookieID{"a", "b"}, 2, 2, func() float64 { return 0 })
+	if !ok || index != 0 || (to != "c" && to != "d" && to != "x" && to != "y") {
+		t.Fatalf("%d %s %v", index, to, ok)
+	}
+	if _, _, ok := Misplaced(view[:2], []ledger.BookieID{"a", "b"}, 2, 2, func() float64 { return 0 }); ok {
+		t.Fatal("nobody else is there")
+	}
+}

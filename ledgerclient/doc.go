@@ -17,8 +17,17 @@
 //   - Done functions of AppendAsync run in entry order, one at a time, holding no lock.
 //   - A read returns only entries whose digest and ids are right, and never passes the LAC.
 //   - Every wait is bounded by a context or a documented time-out, memory for adds by Options.MaxPendingBytes.
+//   - An error names every bookie that took part in it and what each of them answered (*QuorumError, *BookieError).
+//
+// How it gets along with bookies that are ill:
+//   - One that fails an add is replaced, in the record first, and stays out of ensembles for a while that grows with each
+//     failure; afterwards it is chosen less often until the failures have faded.
+//   - One that answers, but lags behind the ack quorum, is replaced before what waits for it holds all memory.
+//   - One that owes an answer and sends nothing is pinged, then given up within Options.PeerTimeout.
+//   - A read that takes longer than its bookie usually does is sent to the next one too, on a credit of one in ten; readers
+//     stay with the bookie that answers, and ask last those that are much slower than the others.
 //
 // Goroutines: one per Client watches the registered bookies and one keeps time; one loop per open Writer owns its core,
-// and one runs the done functions of AppendAsync; per bookie and protocol form there is a connection with a sender and a
-// receiver. Close of the Client ends all of them.
+// and one runs the done functions of AppendAsync; one per AdvancedWriter waits for its end; per bookie and protocol form
+// there is a connection with a sender and a receiver. Close of the Client ends all of them.
 package ledgerclient

@@ -47,6 +47,15 @@ e2e: build ## drive the real binary from outside
 overload: build ## one bookie with more than it can take, and its memory budget, for DURATION (1m)
 	BINDERY_BIN=$(CURDIR)/bin/bindery $(GO) test -tags overload -count=1 -timeout 2h -v ./test/overload -overload.duration $(or $(DURATION),1m)
 
+sim: ## simulate SEEDS (300) runs of each layer, or of LAYER=cores|cluster; prints the seeds that fail
+	$(GO) run ./tools/sim -seeds $(or $(SEEDS),300) -layer '$(LAYER)' -first $(or $(FIRST),1)
+
+sim-seed: ## run one SEED of LAYER again and print its whole history
+	$(GO) test -count=1 -run '^Test(Cluster|Seeds)$$' ./internal/bktest$(if $(filter cores,$(LAYER)),/cores) -args -sim.seed=$(SEED) -sim.seeds=1 -sim.debug
+
+sim-mutants: ## plant protocol bugs and see that the simulator finds each within SEEDS (2000) runs
+	$(GO) run ./tools/sim -mutants -seeds $(or $(SEEDS),2000) -only '$(ONLY)' -layer '$(LAYER)'
+
 bench: build ## journal and cluster benchmarks beside the disk's own limit, interleaved
 	$(GO) run ./bench $(BENCHFLAGS)
 

@@ -19,6 +19,7 @@ var layers = map[string]int{
 	"internal/config":                9,
 	"internal/bktest":                9,
 	"internal/bktest/cores":          8,
+	"internal/bktest/planted":        2,
 	"facade":                         8,
 	"facade/dispatch":                7,
 	"facade/managedledger":           6,

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 
+	"github.com/binderylog/bindery/internal/bktest/planted"
 	"github.com/binderylog/bindery/internal/ledger"
 )
 
@@ -16,11 +17,10 @@ func plant() error {
 	if *mutantFlag == "" {
 		return nil
 	}
-	for _, p := range Mutants() {
-		if p.Name == *mutantFlag {
-			ledger.Plant(p.Mutant)
-			return nil
-		}
+	m, ok := planted.ByName(*mutantFlag)
+	if !ok {
+		return fmt.Errorf("no planted bug is called %q", *mutantFlag)
 	}
-	return fmt.Errorf("no planted bug is called %q", *mutantFlag)
+	ledger.Plant(m)
+	return nil
 }

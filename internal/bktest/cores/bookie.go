@@ -76,7 +76,7 @@ func newReplica() *replica {
 	return &replica{entries: map[ledger.EntryID]copyOf{}, stored: map[ledger.EntryID]copyOf{}, keep: map[ledger.EntryID]copyOf{}, acked: map[ledger.EntryID]bool{}}
 }
 
-func planted(m ledger.Mutant) bool { return ledger.Planted() == m }
+func mutated(m ledger.Mutant) bool { return ledger.Planted() == m }
 
 // serve applies a request.
 func (b *bookie) serve(w *world, m *message) {
@@ -86,7 +86,7 @@ func (b *bookie) serve(w *world, m *message) {
 	case msgAdd, msgReadd:
 		b.add(w, m, r)
 	case msgFence, msgRecoveryRead:
-		if m.kind == msgRecoveryRead && planted(ledger.MutantReadsDoNotFence) {
+		if m.kind == msgRecoveryRead && mutated(ledger.MutantReadsDoNotFence) {
 			b.answer(w, m)
 			return
 		}
@@ -140,7 +140,7 @@ func (b *bookie) add(w *world, m *message, r *replica) {
 	if changed && (!recovery || !wasFenced || r.disk.Tombstone) {
 		b.state(m.c.book.n, nil)
 	}
-	now := deferred && r.disk.Deferred || planted(ledger.MutantAckBeforeSync) || recovery && had && planted(ledger.MutantReaddNotSynced)
+	now := deferred && r.disk.Deferred || mutated(ledger.MutantAckBeforeSync) || recovery && had && mutated(ledger.MutantReaddNotSynced)
 	if now {
 		b.append(record{book: m.c.book.n, entry: m.act.Entry, copy: c})
 		b.answer(w, m)
@@ -173,7 +173,7 @@ func (b *bookie) verifyStep(w *world, v *verify) {
 	}
 	b.verifies = slices.DeleteFunc(b.verifies, func(x *verify) bool { return x == v })
 	ticket := v.ticket
-	if planted(ledger.MutantVerifyIgnoresTicket) {
+	if mutated(ledger.MutantVerifyIgnoresTicket) {
 		ticket = r.mem.Ticket()
 	}
 	verdict, changed := r.mem.Verify(ticket, v.open, b.lossEpoch)
@@ -203,9 +203,9 @@ func (b *bookie) fence(w *world, m *message, r *replica) {
 		return
 	}
 	switch {
-	case planted(ledger.MutantFenceNotWaitedFor):
+	case mutated(ledger.MutantFenceNotWaitedFor):
 		b.answer(w, m)
-	case planted(ledger.MutantNegativeFenceNotWaitedFor) && b.evaluate(w, m) == ledger.AnswerNegative:
+	case mutated(ledger.MutantNegativeFenceNotWaitedFor) && b.evaluate(w, m) == ledger.AnswerNegative:
 		b.answer(w, m)
 	default:
 		b.append(record{book: m.c.book.n, entry: ledger.InvalidEntry, reply: m})
@@ -226,7 +226,7 @@ func (b *bookie) writeLAC(w *world, m *message, r *replica) {
 
 // visible returns what a read finds.
 func (b *bookie) visible(r *replica) map[ledger.EntryID]copyOf {
-	if planted(ledger.MutantReadableAfterSync) {
+	if mutated(ledger.MutantReadableAfterSync) {
 		return r.stored
 	}
 	return r.entries
@@ -287,7 +287,7 @@ func (b *bookie) answer(w *world, m *message) {
 			w.faults--
 			w.say("the disk of %s fails a read", b.id)
 			a = ledger.AnswerUnknown
-			if planted(ledger.MutantFaultIsAbsence) {
+			if mutated(ledger.MutantFaultIsAbsence) {
 				a = ledger.AnswerNegative
 			}
 		}
@@ -302,7 +302,7 @@ func (b *bookie) answer(w *world, m *message) {
 	if a == ledger.AnswerOK {
 		b.fill(w, m, r, entries)
 	}
-	if m.kind == msgFence || m.kind == msgRecoveryRead && !planted(ledger.MutantReadsDoNotFence) {
+	if m.kind == msgFence || m.kind == msgRecoveryRead && !mutated(ledger.MutantReadsDoNotFence) {
 		r.fenced = true
 	}
 	w.post(m)
@@ -409,7 +409,7 @@ func (b *bookie) die(w *world, keep int, power bool) {
 		case x.entry >= 0:
 			r.entries[x.entry] = x.copy
 		}
-		if power || !planted(ledger.MutantReplayCountsAsSynced) {
+		if power || !mutated(ledger.MutantReplayCountsAsSynced) {
 			b.persist(x)
 			continue
 		}
@@ -482,7 +482,7 @@ func (b *bookie) start(w *world) {
 }
 
 func (b *bookie) list(w *world) {
-	if planted(ledger.MutantLossNotListed) {
+	if mutated(ledger.MutantLossNotListed) {
 		return
 	}
 	for i, r := range b.replicas {
@@ -541,7 +541,7 @@ func (b *bookie) collect(w *world) {
 	}
 	b.gc = nil
 	generation := g.generation
-	if planted(ledger.MutantCollectorIgnoresGeneration) {
+	if mutated(ledger.MutantCollectorIgnoresGeneration) {
 		generation = r.mem.Generation
 	}
 	if !r.mem.Delete(generation) {

@@ -1,4 +1,6 @@
-package bktest
+// Package planted lists the protocol bugs that builds with the tag mutants can plant, and which layer of simulation has to
+// find each. It holds data only.
+package planted
 
 import "github.com/binderylog/bindery/internal/ledger"
 
@@ -11,16 +13,16 @@ const (
 	LayerCluster Layer = "cluster" // whole bookies and clients in virtual time
 )
 
-// Planted is a protocol bug that a build with the tag mutants can plant, and the layer whose simulation has to find it.
-type Planted struct {
+// Bug is a protocol bug that a build with the tag mutants can plant, and the layer whose simulation has to find it.
+type Bug struct {
 	Name   string
 	Mutant ledger.Mutant
 	Layers []Layer
 	About  string
 }
 
-// MutantSeeds is within how many seeds every planted bug has to be found.
-const MutantSeeds = 2000
+// Seeds is within how many seeds each of them has to be found.
+const Seeds = 2000
 
 var (
 	cores   = []Layer{LayerCores}
@@ -28,9 +30,19 @@ var (
 	both    = []Layer{LayerCores, LayerCluster}
 )
 
-// Mutants lists the planted bugs.
-func Mutants() []Planted {
-	return []Planted{
+// ByName returns the bug of that name.
+func ByName(name string) (ledger.Mutant, bool) {
+	for _, b := range Bugs() {
+		if b.Name == name {
+			return b.Mutant, true
+		}
+	}
+	return ledger.MutantNone, false
+}
+
+// Bugs lists the planted bugs.
+func Bugs() []Bug {
+	return []Bug{
 		{"release-during-change", ledger.MutantReleaseDuringChange, both, "acks are released while an ensemble change is not stored"},
 		{"ack-short", ledger.MutantAckShort, both, "one ack short of the quorum is enough"},
 		{"acks-not-unset", ledger.MutantAcksNotUnset, both, "acks of a replaced bookie go on counting"},

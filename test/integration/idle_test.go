@@ -16,7 +16,10 @@ import (
 // its poll back, answers pings meanwhile, and is not taken for dead; the next entry arrives at once.
 func TestIdleTailKeepsItsBookie(t *testing.T) {
 	c := newCluster(t, 3)
-	client := c.client(func(o *ledgerclient.Options) { o.PeerTimeout = 600 * time.Millisecond; o.LongPollTimeout = 20 * time.Second })
+	client := c.client(func(o *ledgerclient.Options) {
+		o.PeerTimeout = 600 * time.Millisecond
+		o.LongPollTimeout = 20 * time.Second
+	})
 	w, err := client.Create(testContext(t), ledgerclient.CreateOptions{})
 	require.NoError(t, err)
 	_, err = w.Append(testContext(t), payload(0))

@@ -274,7 +274,7 @@ func (b *Bookie) startBackground(context.Context) error {
 	b.mu.Unlock()
 	bg.run("disk-watch", b.eng.watchDisks)
 	collector, err := gc.New(&gc.Views{
-		Records: b.o.Metadata.Ledgers, Bookie: b.o.ID,
+		Records: b.o.Metadata.Ledgers, Bookie: b.o.ID, Locker: b.o.Metadata.Replication.Locker(string(b.o.ID)),
 		Begin: func(ctx context.Context) error {
 			_, err := b.identity.BeginGCPass(ctx)
 			return err

@@ -1,11 +1,13 @@
 package journal
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/binderylog/bindery/internal/vfs/errorfs"
 	"github.com/binderylog/bindery/internal/vfs/memfs"
 )
 
@@ -103,4 +105,58 @@ func TestRecycledSegmentsGetANewLife(t *testing.T) {
 		h.check(t, mem, o, "restart")
 	}
 	require.Greater(t, len(salts), 12)
+}
+
+// TestADamagedEndIsFoundAgain: a start in between does not make a damaged end of the journal forgotten: whoever reacts to the
+// damage may die before that is durable. Only a mark behind it does.
+func TestADamagedEndIsFoundAgain(t *testing.T) {
+	o := crashOptions(IODSync)
+	for _, where := range []string{"behind the last group", "first block of the next segment"} {
+		t.Run(where, func(t *testing.T) {
+			mem, h := memfs.New(), newHistory()
+			first := mustStart(t, mem, "/j", o)
+			for range 3 {
+				waitPrepared(t, first)
+				require.NoError(t, h.appendBatch(first, 3, 1000))
+			}
+			waitPrepared(t, first)
+			require.NoError(t, first.Close())
+			places := groupPlaces(t, mem, "/j")
+			last := places[len(places)-1]
+			require.Less(t, last.off+last.header.extent(), o.SegmentSize)
+			file, bad := last.file, last.off+last.header.extent()
+			if where != "behind the last group" {
+				d, err := readDirectory(mem, "/j")
+				require.NoError(t, err)
+				next := d.segments[len(d.segments)-1]
+				require.Greater(t, next.id, last.id, "no segment was prepared")
+				file, bad = next.name, segmentHeaderBytes
+			}
+			fs := errorfs.Wrap(mem, errorfs.Func("a bad sector", func(op errorfs.Op) errorfs.Fault {
+				if op.Kind == errorfs.Read && op.Path == file && op.Off <= bad && bad < op.Off+int64(op.Len) {
+					return errorfs.Fault{Err: syscall.EIO}
+				}
+				return errorfs.Fault{}
+			}))
+			var end Position
+			for life := range 3 {
+				j := mustOpen(t, fs, "/j", o)
+				n := int64(0)
+				r, err := j.Replay(0, func(Record) error { n++; return nil })
+				require.NoError(t, err)
+				require.EqualValues(t, h.next, n, "what can be read is")
+				require.False(t, r.Whole, "life %d: the damage is forgotten", life)
+				require.Len(t, r.Damage, 1)
+				require.Equal(t, last.header.sequence+1, uint64(r.Damage[0].Position))
+				require.Greater(t, r.End, r.Damage[0].Position)
+				require.NoError(t, j.Start())
+				end = j.Mark()
+				require.NoError(t, h.appendBatch(j, life, 100))
+				require.NoError(t, j.Close())
+			}
+			_, r := replayAll(t, fs, "/j", o, end)
+			require.True(t, r.Whole, "the mark lies behind it")
+			require.Empty(t, r.Damage)
+		})
+	}
 }

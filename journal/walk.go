@@ -230,8 +230,12 @@ func (w *walk) walkRun(a, b int, known bool, end uint64) error {
 			return err
 		}
 		if at == 0 { // nothing readable follows
-			if !known || end >= w.from {
-				w.lost(p, expect, errors.New("a group that was durable is gone, and what follows it"))
+			cause := errors.New("a group that was durable is gone, and what follows it")
+			switch {
+			case !known:
+				w.lostEnd(p, max(expect, w.seen, w.ahead), expect, cause)
+			case end >= w.from:
+				w.lostEnd(p, end, expect, cause)
 			}
 			return nil
 		}
@@ -394,7 +398,7 @@ func (w *walk) endOfRun(p place, b, n int, expect uint64, known bool) error {
 	}
 	torn := looksLikeGroup(w.win.at(p.off, n), s.id)
 	if err := w.win.unreadable(p.off, n); err != nil { // torn or damaged: nobody can tell
-		w.lost(p, expect, err)
+		w.lostEnd(p, expect, expect, err)
 		return nil
 	}
 	if p.seg+1 < b { // the group may have been the first one of the next segment
@@ -404,7 +408,7 @@ func (w *walk) endOfRun(p place, b, n int, expect uint64, known bool) error {
 		}
 		w.win.at(q.off, vfs.Align)
 		if err := w.win.unreadable(q.off, vfs.Align); err != nil {
-			w.lost(q, expect, err)
+			w.lostEnd(q, expect, expect, err)
 			return nil
 		}
 	}
@@ -452,6 +456,13 @@ func (w *walk) lost(p place, sequence uint64, cause error) {
 		Position: Position(sequence),
 		Err:      corrupt.New(s.name, p.off, "journal group", cause),
 	})
+}
+
+// lostEnd records that a run went, or may have gone, up to sequence last, and can not be read from expect on. As last counts
+// as the last group from now on, the header of the next run says so, and the damage is found again until a mark lies behind it.
+func (w *walk) lostEnd(p place, last, expect uint64, cause error) {
+	w.last = max(w.last, last)
+	w.lost(p, expect, cause)
 }
 
 func (w *walk) lostSegment(s *segmentFile) {

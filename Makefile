@@ -56,6 +56,13 @@ sim-seed: ## run one SEED of LAYER again and print its whole history
 sim-mutants: ## plant protocol bugs and see that the simulator finds each within SEEDS (2000) runs
 	$(GO) run ./tools/sim -mutants -seeds $(or $(SEEDS),2000) -only '$(ONLY)' -layer '$(LAYER)'
 
+.PHONY: interop interop-short
+interop: build ## Apache's client, bookies and shell against ours, in a real ZooKeeper (JDK 17 and Maven; about 15 minutes)
+	BINDERY_BIN=$(CURDIR)/bin/bindery $(GO) test -tags interop -count=1 -timeout 60m -v ./test/interop
+
+interop-short: build ## a part of it: one version of BookKeeper, fewer pairs (about 6 minutes)
+	BINDERY_BIN=$(CURDIR)/bin/bindery $(GO) test -tags interop -short -count=1 -timeout 20m -v ./test/interop
+
 bench: build ## journal and cluster benchmarks beside the disk's own limit, interleaved
 	$(GO) run ./bench $(BENCHFLAGS)
 
@@ -71,7 +78,7 @@ fmt: ## gofmt everything
 
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags 'e2e crash overload' ./test/...
+	$(GO) vet -tags 'e2e crash overload interop' ./test/...
 
 vuln: ## known vulnerabilities in what is linked in (needs the vulnerability database)
 	$(LINT) govulncheck ./...

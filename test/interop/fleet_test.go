@@ -1,0 +1,247 @@
+//go:build interop
+
+package interop
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/binderylog/bindery/ledgerclient"
+)
+
+// zookeeper is the one ZooKeeper of the run.
+type zookeeper struct {
+	*process
+	addr string
+}
+
+func freePort(t testing.TB) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func startZooKeeper(t testing.TB) *zookeeper {
+	lib := jars(t, "org.apache.zookeeper", "zookeeper", "zookeeper", zookeeperVersion)
+	dir := filepath.Join(work, "zookeeper")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	port := freePort(t)
+	cfg := filepath.Join(dir, "zoo.cfg")
+	require.NoError(t, os.WriteFile(cfg, fmt.Appendf(nil, "tickTime=2000\ndataDir=%s/data\nclientPort=%d\nclientPortAddress=127.0.0.1\n"+
+		"admin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n", dir, port), 0o644))
+	z := &zookeeper{addr: fmt.Sprintf("127.0.0.1:%d", port)}
+	z.process = start(t, "zookeeper", jvm("512m", []string{filepath.Join(lib, "*")}, "org.apache.zookeeper.server.quorum.QuorumPeerMain", cfg), work)
+	require.Eventually(t, func() bool {
+		c, err := net.DialTimeout("tcp", z.addr, time.Second)
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, "ruok")
+		b := make([]byte, 4)
+		_, err = io.ReadFull(c, b)
+		return err == nil && string(b) == "imok"
+	}, time.Minute, 100*time.Millisecond, "ZooKeeper does not start: %s", z.tail())
+	return z
+}
+
+// fleet is a cluster of bookies under a root of its own.
+type fleet struct {
+	t       testing.TB
+	name    string
+	uri     string // as Go and Java take it
+	bookies []*member
+	client  *ledgerclient.Client
+}
+
+// member is one bookie.
+type member struct {
+	*process
+	f    *fleet
+	kind string // "bindery" or a version of Apache's
+	id   string
+	conf string
+}
+
+// kinds of bookies.
+const ours = "bindery"
+
+// startFleet makes a cluster and starts bookies of the given kinds. formatter makes the cluster: ours or a version. A name
+// that begins with "long" asks for the long hierarchical layout.
+func startFleet(t testing.TB, z *zookeeper, name, formatter string, kinds ...string) *fleet {
+	f := &fleet{t: t, name: name, uri: "zk+hierarchical://" + z.addr + "/" + name}
+	if strings.HasPrefix(name, "long") {
+		f.uri = "zk+longhierarchical://" + z.addr + "/" + name
+	}
+	if formatter == ours {
+		out, err := exec.Command(bindery, "cluster", "init", "--metadata", f.uri).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	} else {
+		out, err := shell(t, formatter, f.uri, "initnewcluster")
+		require.NoError(t, err, "%s", out)
+	}
+	for _, k := range kinds {
+		f.add(k)
+	}
+	var err error
+	f.client, err = ledgerclient.Dial(context.Background(), f.uri, &ledgerclient.Options{Logger: quiet, Quarantine: time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.client.Close()) })
+	f.ready()
+	return f
+}
+
+func (f *fleet) add(kind string) *member {
+	port := freePort(f.t)
+	m := &member{f: f, kind: kind, id: fmt.Sprintf("127.0.0.1:%d", port)}
+	dir := filepath.Join(work, fmt.Sprintf("%s-%d", f.name, len(f.bookies)))
+	f.t.Cleanup(func() { // fleets come one after the other: what the next one needs is given back
+		if !keep {
+			_ = os.RemoveAll(dir)
+		}
+	})
+	for _, d := range []string{"journal", "ledgers"} {
+		require.NoError(f.t, os.MkdirAll(filepath.Join(dir, d), 0o755))
+	}
+	m.conf = filepath.Join(dir, "bookie.conf")
+	if kind == ours {
+		require.NoError(f.t, os.WriteFile(m.conf, fmt.Appendf(nil, `
+[bookie]
+id = %q
+listen = %q
+advertised_address = "127.0.0.1"
+[metadata]
+uri = %q
+timeout = "6s"
+[storage]
+journal_dirs = [%q]
+ledger_dirs = [%q]
+memory = "128MiB"
+[journal]
+segment_size = "16MiB"
+[expert]
+entry_log_size = "32MiB"
+[http]
+listen = "127.0.0.1:%d"
+[disk]
+allow_shared = true
+allow_any_fs = true
+`, m.id, m.id, f.uri, dir+"/journal", dir+"/ledgers", freePort(f.t)), 0o644))
+		out, err := exec.Command(bindery, "node", "init", "--config", m.conf).CombinedOutput()
+		require.NoError(f.t, err, "%s", out)
+	} else {
+		require.NoError(f.t, os.WriteFile(m.conf, fmt.Appendf(nil, `
+bookiePort=%d
+advertisedAddress=127.0.0.1
+allowLoopback=true
+journalDirectory=%s/journal
+ledgerDirectories=%s/ledgers
+indexDirectories=%s/ledgers
+metadataServiceUri=%s
+ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage
+dbStorage_writeCacheMaxSizeMb=32
+dbStorage_readAheadCacheMaxSizeMb=32
+diskUsageThreshold=0.99
+diskUsageWarnThreshold=0.98
+zkTimeout=10000
+`, port, dir, dir, dir, f.uri), 0o644))
+	}
+	f.bookies = append(f.bookies, m)
+	m.start()
+	return m
+}
+
+// start starts the bookie, again if it had been killed.
+func (m *member) start() {
+	name := filepath.Base(filepath.Dir(m.conf)) + "-" + m.kind
+	var cmd *exec.Cmd
+	if m.kind == ours {
+		cmd = exec.Command(bindery, "run", "--config", m.conf)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	} else {
+		cmd = jvm("384m", []string{filepath.Join(bookkeeperJars(m.f.t, m.kind), "*")}, "org.apache.bookkeeper.server.Main", "-c", m.conf)
+	}
+	m.process = start(m.f.t, name, cmd, work)
+}
+
+// ready waits until every bookie is registered and takes entries.
+func (f *fleet) ready() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	var last error
+	for ctx.Err() == nil {
+		last = f.tryAll(ctx)
+		if last == nil {
+			return
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+	for _, m := range f.bookies {
+		f.t.Logf("%s %s:\n%s", m.kind, m.id, m.tail())
+	}
+	require.NoError(f.t, last, "fleet %s does not become ready", f.name)
+}
+
+// tryAll writes one entry to a ledger that stripes over all bookies with a copy on each.
+func (f *fleet) tryAll(ctx context.Context) error {
+	up, err := f.client.Bookies(ctx)
+	if err != nil {
+		return err
+	}
+	if len(up) != len(f.bookies) {
+		return fmt.Errorf("%d of %d bookies are registered", len(up), len(f.bookies))
+	}
+	n := len(f.bookies)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	w, err := f.client.Create(ctx, ledgerclient.CreateOptions{Quorum: ledgerclient.Quorum{Ensemble: n, Write: n, Ack: n}})
+	if err != nil {
+		return err
+	}
+	_, err = w.Append(ctx, []byte("ready?"))
+	cerr := w.Close(ctx)
+	_ = f.client.Delete(ctx, w.ID())
+	if err != nil {
+		return err
+	}
+	return cerr
+}
+
+// instance returns the cluster's instance id.
+func (f *fleet) instance(t testing.TB) string {
+	out, err := exec.Command(bindery, "cluster", "id", "--metadata", f.uri).Output()
+	require.NoError(t, err)
+	return strings.TrimSpace(string(out))
+}
+
+// apache reports whether a bookie of Apache's is among them.
+func (f *fleet) apache() bool {
+	for _, m := range f.bookies {
+		if m.kind != ours {
+			return true
+		}
+	}
+	return false
+}
+
+// of returns the bookie with an id.
+func (f *fleet) of(id string) *member {
+	for _, m := range f.bookies {
+		if m.id == id {
+			return m
+		}
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+//go:build interop
+
+package interop
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Versions of Apache's software that are tried.
+const (
+	zookeeperVersion = "3.9.5"
+	newBookKeeper    = "4.18.0"
+	oldBookKeeper    = "4.17.3"
+)
+
+var cache = func() string {
+	dir, err := filepath.Abs("../../.cache/interop")
+	if err != nil {
+		panic(err)
+	}
+	return dir
+}()
+
+// jars returns the folder with an artifact's jars and all it needs, which Maven fills once. The two libraries that the
+// artifacts' own dependencies leave out are added.
+func jars(t testing.TB, group, artifact, name, version string) string {
+	for _, tool := range []string{"java", "javac", "mvn"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("Apache's software needs %s on the PATH (a JDK 17 and Maven): %v", tool, err)
+		}
+	}
+	dir := filepath.Join(cache, "jars", name+"-"+version)
+	if _, err := os.Stat(filepath.Join(dir, artifact+"-"+version+".jar")); err == nil {
+		return dir
+	}
+	var pom strings.Builder
+	pom.WriteString(`<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>` +
+		"<groupId>bindery.test</groupId><artifactId>interop</artifactId><version>1</version><dependencies>\n")
+	for _, d := range [][3]string{{group, artifact, version}, {"io.dropwizard.metrics", "metrics-core", "4.2.25"}, {"org.xerial.snappy", "snappy-java", "1.1.10.5"}} {
+		fmt.Fprintf(&pom, "<dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version></dependency>\n", d[0], d[1], d[2])
+	}
+	pom.WriteString("</dependencies></project>\n")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	file := filepath.Join(cache, name+"-"+version+".pom.xml")
+	require.NoError(t, os.WriteFile(file, []byte(pom.String()), 0o644))
+	out, err := exec.Command("mvn", "-q", "-B", "-f", file, "dependency:copy-dependencies", "-DoutputDirectory="+dir).CombinedOutput()
+	if err != nil {
+		t.Skipf("the jars of %s %s cannot be had from Maven's repository: %v\n%s", artifact, version, err, out)
+	}
+	return dir
+}
+
+func bookkeeperJars(t testing.TB, version string) string {
+	return jars(t, "org.apache.bookkeeper", "bookkeeper-server", "bookkeeper", version)
+}
+
+// jvm returns a command that runs a main class. It dies with the test.
+func jvm(heap string, classPath []string, main string, args ...string) *exec.Cmd {
+	var flags []string
+	for _, p := range []string{
+		"java.base/java.nio", "java.base/sun.nio.ch", "java.base/java.io", "java.base/java.util.zip", "java.base/java.lang", "java.base/java.net",
+		"java.base/jdk.internal.misc", "java.base/jdk.internal.platform", "java.management/sun.management", "jdk.management/com.sun.management.internal",
+	} {
+		flags = append(flags, "--add-opens", p+"=ALL-UNNAMED")
+	}
+	config, err := filepath.Abs("java/log4j2.xml")
+	if err != nil {
+		panic(err)
+	}
+	flags = append(flags, "-Xmx"+heap, "-XX:MaxDirectMemorySize="+heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Dio.netty.tryReflectionSetAccessible=true", "-Dlog4j2.configurationFile="+config, "-cp", strings.Join(classPath, ":"), main)
+	cmd := exec.Command("java", append(flags, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// process is a program in the background with its output in a file.
+type process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+}
+
+func start(t testing.TB, name string, cmd *exec.Cmd, dir string) *process {
+	p := &process{name: name, cmd: cmd, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+	f, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	if cmd.Stdout == nil {
+		cmd.Stdout = f
+	}
+	cmd.Stderr = f
+	require.NoError(t, cmd.Start(), name)
+	go func() {
+		_ = cmd.Wait()
+		f.Close()
+		close(p.done)
+	}()
+	t.Cleanup(p.kill)
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// tail returns the end of the output.
+func (p *process) tail() string {
+	b, _ := os.ReadFile(p.log)
+	return string(b[max(0, len(b)-4000):])
+}
+
+// compile compiles our Java programs against one version of the client and returns the folder with the classes.
+func compile(t testing.TB, version string) string {
+	dir := filepath.Join(work, "classes-"+version)
+	if _, err := os.Stat(filepath.Join(dir, "InteropClient.class")); err == nil {
+		return dir
+	}
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	out, err := exec.Command("javac", "-nowarn", "-d", dir, "-cp", filepath.Join(bookkeeperJars(t, version), "*"), "java/InteropClient.java").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return dir
+}
+
+// javaProgram is a running InteropClient.
+type javaProgram struct {
+	*process
+	version string
+	mu      sync.Mutex
+	in      io.WriteCloser
+	answers chan string
+	names   int
+}
+
+// javaError is an answer of Apache's client.
+type javaError struct {
+	code int
+	text string
+}
+
+// Error implements error.
+func (e *javaError) Error() string { return fmt.Sprintf("%s (code %d)", e.text, e.code) }
+
+func startJava(t testing.TB, version string) *javaProgram {
+	cmd := jvm("512m", []string{compile(t, version), filepath.Join(bookkeeperJars(t, version), "*")}, "InteropClient")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	r, w := io.Pipe()
+	cmd.Stdout = w
+	j := &javaProgram{version: version, in: in, answers: make(chan string, 1)}
+	j.process = start(t, "java-client-"+version, cmd, work)
+	go func() {
+		<-j.done
+		w.Close()
+	}()
+	go func() {
+		defer close(j.answers)
+		for s := bufio.NewScanner(r); s.Scan(); {
+			j.answers <- s.Text()
+		}
+	}()
+	return j
+}
+
+// do runs one command and returns the values of its answer.
+func (j *javaProgram) do(args ...any) ([]string, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	words := make([]string, len(args))
+	for i, a := range args {
+		words[i] = fmt.Sprint(a)
+	}
+	if _, err := io.WriteString(j.in, strings.Join(words, " ")+"\n"); err != nil {
+		return nil, fmt.Errorf("the Java client has ended: %w\n%s", err, j.tail())
+	}
+	select {
+	case line, ok := <-j.answers:
+		if !ok {
+			return nil, fmt.Errorf("the Java client has ended\n%s", j.tail())
+		}
+		fields := strings.Fields(line)
+		if len(fields) > 0 && fields[0] == "ok" {
+			return fields[1:], nil
+		}
+		e := &javaError{text: strings.Join(words, " ") + ": " + line}
+		if len(fields) > 1 {
+			e.code, _ = strconv.Atoi(fields[1])
+		}
+		return nil, e
+	case <-time.After(2 * time.Minute):
+		return nil, fmt.Errorf("the Java client does not answer %s\n%s", strings.Join(words, " "), j.tail())
+	}
+}
+
+func (j *javaProgram) newName(kind string) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.names++
+	return kind + strconv.Itoa(j.names)
+}
+
+// shell runs a command of Apache's bookie shell against a cluster.
+func shell(t testing.TB, version, uri string, args ...string) (string, error) {
+	conf := filepath.Join(t.TempDir(), "shell.conf")
+	text := "metadataServiceUri=" + uri + "\nallowLoopback=true\njournalDirectory=" + t.TempDir() + "\nledgerDirectories=" + t.TempDir() + "\n"
+	require.NoError(t, os.WriteFile(conf, []byte(text), 0o644))
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := jvm("256m", []string{filepath.Join(bookkeeperJars(t, version), "*")}, "org.apache.bookkeeper.bookie.BookieShell",
+		append([]string{"-conf", conf}, args...)...)
+	// What commands print goes through the log.
+	cmd.Args = append([]string{cmd.Args[0], "-Dinterop.log=info"}, cmd.Args[1:]...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stop()
+	err := cmd.Wait()
+	return out.String(), err
+}

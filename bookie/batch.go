@@ -37,6 +37,7 @@ type batch struct {
 	start   int64  // arrival
 	touched uint64 // journals with records that are not committed, by bit
 	scratch []byte // a ledger state being encoded
+	body    []byte // an entry that is answered at once
 	resp    wire.Response
 }
 

@@ -8,7 +8,8 @@
 // straight into the connections' output and sends them, one non-blocking write per connection and group. Nothing on this
 // way allocates, or is a goroutine, a timer or a channel send per entry.
 //
-// A read whose entry may lie on disk is done by a fixed number of read workers. Fencing reads set the fence under the same
+// A read of one entry that a cache holds is answered by the connection's reader. One whose entry may lie on disk is done by a
+// fixed number of read workers. Fencing reads set the fence under the same
 // lock, and are handed to a worker when the journal says that the fence is durable; so no answer to them, negative ones
 // and those about unknown ledgers included, precedes the fence. Long polls wait as callbacks of the storage.
 //

@@ -21,8 +21,11 @@ type readTask struct {
 
 var readTasks = sync.Pool{New: func() any { return new(readTask) }}
 
-// read hands a request to a worker.
+// read answers a request from memory, or hands it to a worker.
 func (s *server) read(c *conn, b *batch, r *wire.Request) {
+	if s.readHere(c, b, r) {
+		return
+	}
 	t := s.newRead(c, b, r)
 	if t == nil {
 		return

@@ -160,3 +160,23 @@ func TestADamagedEndIsFoundAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestStartsWithoutRecordsTakeNoSpace: a start makes spares of the segments that an idle run left behind.
+func TestStartsWithoutRecordsTakeNoSpace(t *testing.T) {
+	o := smallOptions()
+	mem, h := memfs.New(), newHistory()
+	var files []int
+	for range 8 {
+		j := mustStart(t, mem, "/j", o)
+		waitPrepared(t, j)
+		require.NoError(t, j.Close())
+		names, err := mem.List("/j/current")
+		require.NoError(t, err)
+		files = append(files, len(names))
+	}
+	require.Equal(t, files[2], files[7], "%v", files)
+	j := mustStart(t, mem, "/j", o)
+	require.NoError(t, h.appendBatch(j, 3, 100))
+	require.NoError(t, j.Close())
+	h.check(t, mem, o, "after starts without records")
+}

@@ -68,3 +68,27 @@ func TestWritingDoesNotWaitForZeroes(t *testing.T) {
 		h.check(t, mem, o, "restart")
 	})
 }
+
+// TestZeroesUseUpTheirCredit: with credit for two chunks two are written, and then the preparer pauses.
+func TestZeroesUseUpTheirCredit(t *testing.T) {
+	o := Options{SegmentSize: 8 * zeroChunk, IO: IODSync}
+	mem := memfs.New("/j/current")
+	j := mustOpen(t, mem, "/j", o)
+	s, err := j.newSpare(1)
+	require.NoError(t, err)
+	j.spares, j.cur = []*spareFile{s, {zeroed: true}, {zeroed: true}}, &segment{zeroed: true} // enough for now: time gives no credit
+	z := &zeroer{fs: mem, dir: "/j", size: o.SegmentSize, credit: 2*zeroChunk + 1}
+	j.mu.Lock()
+	step := func() time.Duration {
+		j.st.WrittenBytes++ // busy
+		return j.zeroLocked(z)
+	}
+	require.Zero(t, step())
+	require.Zero(t, step())
+	require.Equal(t, zeroPause, step())
+	require.EqualValues(t, 2*zeroChunk, j.st.ZeroedBytes)
+	require.EqualValues(t, 2*zeroChunk, s.done)
+	j.mu.Unlock()
+	z.close()
+	require.NoError(t, j.Close())
+}

@@ -1108,7 +1108,7 @@ func TestExplicitLAC(t *testing.T) {
 func TestStaleAddressIsReadAgain(t *testing.T) {
 	ctx := testContext(t)
 	c := newCluster(t, 3)
-	client, _ := c.client()
+	client, store := c.client()
 	require.NoError(t, client.waitForView(ctx))
 	p := client.peer("b1")
 	right, err := p.address(ctx)
@@ -1125,5 +1125,11 @@ func TestStaleAddressIsReadAgain(t *testing.T) {
 	again, err := p.address(ctx)
 	require.NoError(t, err)
 	require.Equal(t, right, again)
+	// A store that is down must not keep the client from bookies whose address it knows.
+	store.SetFaults(func(memmeta.Op) memmeta.Fault { return memmeta.Fault{Err: metadata.ErrUnavailable} })
+	known, err := p.address(ctx)
+	require.NoError(t, err)
+	require.Equal(t, wrong, known)
+	store.SetFaults(nil)
 	require.Eventually(t, func() bool { return client.probe(ctx, []BookieID{"b1"}, wire.V2) }, 5*time.Second, 10*time.Millisecond)
 }

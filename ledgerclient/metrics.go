@@ -167,16 +167,16 @@ func (m *opMetrics) done(ok bool, d time.Duration) {
 }
 
 // deliver gives a call that has been answered, or has failed, to its sink.
-func (x *call) deliver() {
-	if !x.started.IsZero() {
-		d := time.Since(x.started)
-		negative := x.err == nil && (x.code == wire.NoEntry || x.code == wire.NoLedger)
-		ok := x.err == nil && (x.code == wire.OK || negative)
-		x.conn.peer.op(x.kindOf).done(ok, d)
-		switch x.kindOf {
+func (c *call) deliver() {
+	if !c.started.IsZero() {
+		d := time.Since(c.started)
+		negative := c.err == nil && (c.code == wire.NoEntry || c.code == wire.NoLedger)
+		ok := c.err == nil && (c.code == wire.OK || negative)
+		c.conn.peer.op(c.kindOf).done(ok, d)
+		switch c.kindOf {
 		case opRead, opBatchRead:
-			x.conn.peer.reads.observe(d, ok)
+			c.conn.peer.reads.observe(d, ok)
 		}
 	}
-	x.sink.callDone(x)
+	c.sink.callDone(c)
 }

@@ -17,6 +17,9 @@ import (
 // being dialled for every request, and is short against the five seconds in which a new address must be in use.
 const redialPause = 500 * time.Millisecond
 
+// resolveAgainMax bounds the look at the store for the address of a bookie that could not be reached.
+const resolveAgainMax = 500 * time.Millisecond
+
 // peer is this client's view of one bookie: up to two connections, since adds and plain reads are smaller and cheaper as
 // V2, and everything that must be matched by transaction, or that V2 does not have, goes as V3.
 type peer struct {
@@ -116,9 +119,15 @@ func (p *peer) redial() {
 // address returns where the bookie listens now. A bookie that is not registered is tried under its own id if that is an
 // address, as old bookies are.
 func (p *peer) address(ctx context.Context) (string, error) {
-	// After a failed attempt the store is asked: what the client has watched may be old.
 	b, ok := p.client.view.get(p.id)
-	if !ok || p.stale() {
+	if ok && p.stale() { // what the client has watched may be old; but if the store does not answer soon, it is all there is
+		short, cancel := context.WithTimeout(ctx, resolveAgainMax)
+		if now, err := p.client.views.Bookies.Resolve(short, p.id); err == nil {
+			b = now
+		}
+		cancel()
+	}
+	if !ok {
 		var err error
 		b, err = p.client.views.Bookies.Resolve(ctx, p.id)
 		if err != nil && !errors.Is(err, metadata.ErrNotFound) {

@@ -9,10 +9,10 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	z := startServer(t, 500)
+	z := startServer(t, 2000)
 	metadatatest.Run(t, metadatatest.Cluster{
 		Directories: true,
-		Open:        func(t *testing.T) metadata.Store { return z.open(Options{SessionTTL: 4 * time.Second}) },
+		Open:        func(t *testing.T) metadata.Store { return z.open(Options{SessionTTL: 30 * time.Second}) },
 		EndSession:  func(t *testing.T, _ metadata.Store, session metadata.Session) { z.expire(t, session) },
 	})
 }

@@ -60,8 +60,8 @@ func TestMemoryUnderOverload(t *testing.T) {
 	readableLedger, ownLedger := b.create(t, readable*largeEntry), b.create(t, 1)
 	peak := b.watchMemory(ctx, t)
 	var wg sync.WaitGroup
-	for i := range floods {
-		wg.Go(func() { b.flood(ctx, i) })
+	for range floods {
+		wg.Go(func() { b.flood(ctx) })
 	}
 	for i := range stuck {
 		wg.Go(func() { b.again(ctx, func(c net.Conn) error { return writeForEver(c, int64(1<<30+i)) }) })
@@ -120,6 +120,9 @@ ledger_dirs = ["%s/l"]
 memory = "%dB"
 [gc]
 interval = "20s"
+minor.below = 0.9
+minor.every = "20s"
+major.below = 0.95
 [disk]
 allow_shared = true
 [http]
@@ -250,10 +253,10 @@ func (b *bookie) again(ctx context.Context, fn func(c net.Conn) error) {
 }
 
 // flood keeps 2,000 adds in flight on a connection.
-func (b *bookie) flood(ctx context.Context, i int) {
+func (b *bookie) flood(ctx context.Context) {
 	for ctx.Err() == nil {
-		d := loadgen.Raw{Address: b.address, FirstLedger: int64(1<<40 + i)}
-		d.Connections, d.Ledgers, d.Outstanding, d.Size, d.Duration = 1, 1, 2000, 1024, *duration
+		d := loadgen.Raw{Address: b.address} // other ledgers each time: those before are soon deleted
+		d.Connections, d.Ledgers, d.Outstanding, d.Size, d.Duration = 1, 1, 2000, 1024, 15*time.Second
 		_, _ = d.Run(ctx)
 	}
 }
@@ -283,11 +286,12 @@ func (f *frames) add(id, entry int64, n int) []byte {
 	return f.request(&wire.Request{Op: wire.OpAdd, Ledger: id, Entry: entry, Body: body[:n]})
 }
 
-// writeForEver sends large adds and reads no answer.
+// writeForEver sends large adds and reads no answer. It goes on to another ledger now and then: those that exist in no
+// metadata are soon deleted.
 func writeForEver(c net.Conn, id int64) error {
 	f := newFrames()
 	for entry := int64(0); ; entry++ {
-		if _, err := c.Write(f.add(id, entry, largeEntry)); err != nil {
+		if _, err := c.Write(f.add(id+entry/1000<<10, entry, largeEntry)); err != nil {
 			return err
 		}
 	}

@@ -100,7 +100,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		DialTimeout:          o.Timeout, // bounds the log-in with user and password; connecting does not block
 		DialKeepAliveTime:    keepaliveEvery,
 		DialKeepAliveTimeout: keepaliveWait,
-		PermitWithoutStream:  true,
+		PermitWithoutStream:  false, // etcd breaks connections that ping while nothing is under way
 		TLS:                  o.TLS,
 		Username:             o.Username,
 		Password:             o.Password,

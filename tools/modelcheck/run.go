@@ -36,10 +36,14 @@ func (o *options) run(ctx context.Context) error {
 		return o.play()
 	case o.mutants:
 		return o.hunt(ctx)
-	case o.walks > 0:
+	case o.walks > 0 && !o.large:
 		return o.walk(ctx)
 	}
-	return o.search(ctx)
+	err := o.search(ctx)
+	if err == nil && o.walks > 0 {
+		err = o.walk(ctx)
+	}
+	return err
 }
 
 func (o *options) searchOptions() explore.Options {
@@ -59,7 +63,11 @@ func (o *options) search(ctx context.Context) error {
 	start, states := time.Now(), int64(0)
 	var failed error
 	for i := range specs {
-		r, err := explore.Search(ctx, &specs[i], o.searchOptions())
+		e := o.searchOptions()
+		if explore.IsLarge(specs[i].Name) {
+			e.StatesMax = o.largeStates
+		}
+		r, err := explore.Search(ctx, &specs[i], e)
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,9 @@ func (x *space) apply(s *state, m move) string {
 func (x *space) make(s *state, m move) string {
 	switch m.kind {
 	case mvDeliver:
-		return x.deliver(s, int(m.with))
+		return x.deliver(s, int(m.with), false)
+	case mvDeliverOnly:
+		return x.deliver(s, int(m.with), true)
 	case mvTimeout, mvNotice:
 		return x.giveUp(s, m)
 	case mvFault:
@@ -73,7 +75,7 @@ func (x *space) step(s *state, slot int, ev event) string {
 }
 
 // deliver lets a request arrive at its bookie, or an answer at its client.
-func (x *space) deliver(s *state, i int) string {
+func (x *space) deliver(s *state, i int, only bool) string {
 	id := s.messages[i]
 	m := x.messages.at(uint32(id))
 	s.removeMessage(i)
@@ -91,7 +93,9 @@ func (x *space) deliver(s *state, i int) string {
 		v := *m
 		v.phase, v.open = phaseVerify, x.openHere(s, int(m.bookie))
 		s.addMessage(x.messageID(&v))
-	case m.orphan:
+	case m.orphan, only:
+	case x.prompt(m) && r.broken == "":
+		return x.step(s, int(m.client), r.reply.replyEvent(false))
 	case r.hold:
 		r.reply.phase = phaseHeld
 		s.addMessage(x.messageID(&r.reply))
@@ -324,6 +328,18 @@ func (x *space) syncBookie(s *state, b int) string {
 func (x *space) byText(s *state, line string) (state, string, error) {
 	next := *s
 	lines, optional := expand(line)
+	if m, ok := x.find(s, line); ok {
+		why := x.apply(&next, m)
+		return next, why, nil
+	}
+	if name, ok := strings.CutPrefix(line, "drop "); ok { // set-up only: elsewhere what is never delivered is lost
+		for i, id := range s.flight() {
+			if x.messageName(x.messages.at(uint32(id))) == name {
+				next.removeMessage(i)
+				return next, "", nil
+			}
+		}
+	}
 	for i, l := range lines {
 		m, ok := x.find(&next, l)
 		if !ok && optional && i > 0 { // nobody waits for the answer

@@ -77,6 +77,8 @@ func (x *space) runServe(k serveKey) serveResult {
 		b.starting = false
 		if k.named {
 			b.mem.Lose()
+		} else {
+			b.acked, b.lost = 0, 0 // nobody counts on it any more; checkNamed sees to that
 		}
 		b.sync(x.spec)
 	case opInsert:

@@ -80,6 +80,9 @@ func (x *space) write(s *state, slot int, w *want) (outcome, string) {
 	}
 	old, rec := *x.records.at(s.record), *x.records.at(w.record)
 	why := x.checkWrite(s, slot, old, rec)
+	if why == "" {
+		why = x.checkNamed(s, old, rec)
+	}
 	s.record, s.version = w.record, s.version+1
 	if rec.State == ledger.StateClosed && s.closed == noEnd {
 		s.closed = int8(rec.LastEntry)
@@ -118,9 +121,40 @@ func (x *space) checkWrite(s *state, slot int, old, rec *ledger.Metadata) string
 			return fmt.Sprintf("decision 32: the writer closes %s", describe(old))
 		}
 	}
-	for i, f := range old.Fragments { // I2: what is confirmed is not rewritten by anybody but a replicator
+	kept := len(old.Fragments)
+	if c.role == roleRecovery { // its first change may replace the last fragment, from which it started
+		kept--
+	}
+	for i, f := range old.Fragments[:kept] { // I2: what is confirmed is not rewritten by anybody but a replicator
 		if c.role != roleReplicator && f.First < rec.Last().First && (i >= len(rec.Fragments) || rec.Fragments[i].First != f.First || !sameBookies(f, rec.Fragments[i])) {
 			return fmt.Sprintf("I2: %s becomes %s", describe(old), describe(rec))
+		}
+	}
+	return ""
+}
+
+// checkNamed is I19 and I20 for what a write relies on: every entry of a ledger that is closed by it has an ack quorum of
+// copies, and a bookie that a write newly names for entries of a closed ledger has them. A copy that was lost counts if
+// the bookie knows that it may have lost something.
+func (x *space) checkNamed(s *state, old, rec *ledger.Metadata) string {
+	if rec.State != ledger.StateClosed {
+		return ""
+	}
+	for e := ledger.EntryID(0); e <= rec.LastEntry; e++ {
+		copies := 0
+		for n := range x.spec.Quorum.Write {
+			i := x.spec.Quorum.Index(e, n)
+			name := rec.EnsembleOf(e)[i]
+			b := *x.bookies.at(s.bookies[x.bookieNumber(name)])
+			switch {
+			case b.synced[e].ok || b.lost>>e&1 != 0 && (b.disk.Limbo || b.starting):
+				copies++
+			case old.State == ledger.StateClosed && old.EnsembleOf(e)[i] != name:
+				return fmt.Sprintf("I20: %s is named for e%d and does not have it: %s", name, e, describe(rec))
+			}
+		}
+		if old.State != ledger.StateClosed && copies < x.spec.Quorum.Ack {
+			return fmt.Sprintf("I19: closed with %d durable copies of e%d in its write set: %s", copies, e, describe(rec))
 		}
 	}
 	return ""
@@ -188,7 +222,7 @@ func (x *space) check(s *state) string {
 				copies++
 			case !b.disk.Limbo && !b.starting:
 				deny++
-				if b.acked>>e&1 != 0 {
+				if b.acked>>e&1 != 0 && (s.closed == noEnd || e <= s.closed) {
 					return fmt.Sprintf("I20: %s acknowledged e%d and would deny it", x.names[k], e)
 				}
 			}
@@ -217,7 +251,7 @@ func (x *space) checkQuiet(s *state) string {
 			return "V3: an ensemble change never ends"
 		case c.w != nil && c.w.Cause() != ledger.CauseNone:
 			return "V2: a close never ends"
-		case c.r != nil:
+		case c.r != nil && !x.spec.Prompt:
 			return fmt.Sprintf("V5: %s never ends", x.clientName(i))
 		}
 	}

@@ -21,6 +21,7 @@ const (
 	mvNotice                  // free: a client notices that nothing will come
 	mvAppend
 	mvRecover
+	mvDeliverOnly // a request arrives, its answer never does
 	mvTimeout
 	mvUnknown
 	mvMetaTimeout
@@ -113,6 +114,9 @@ func (x *space) messageMoves(s *state, i int, m *message, out []move) []move {
 	case phaseRequest:
 		if !b.starting {
 			out = append(out, move{mvDeliver, m.client, with})
+			if x.prompt(m) && !b.disk.Fenced {
+				out = append(out, move{mvDeliverOnly, m.client, with})
+			}
 			if s.budget[budFaults] > 0 && m.kind == msgRead && !m.orphan && m.entry < entryMax && b.have[m.entry].ok {
 				out = append(out, move{mvFault, m.client, with})
 			}
@@ -128,6 +132,11 @@ func (x *space) messageMoves(s *state, i int, m *message, out []move) []move {
 		out = append(out, move{mvTimeout, m.client, with})
 	}
 	return out
+}
+
+// prompt reports whether the answer to a request arrives together with it or never.
+func (x *space) prompt(m *message) bool {
+	return x.spec.Prompt && !m.orphan && (m.kind == msgFence || m.kind == msgRead)
 }
 
 func (x *space) clientMoves(s *state, i int, c *client, out []move) []move {
@@ -304,10 +313,15 @@ func (x *space) text(s *state, m move) string {
 	switch m.kind {
 	case mvDeliver:
 		msg := x.messages.at(uint32(s.messages[m.with]))
+		if msg.phase == phaseRequest && x.prompt(msg) {
+			return "do " + x.messageName(msg)
+		}
 		if msg.phase == phaseReply {
 			return "reply " + x.messageName(msg)
 		}
 		return "deliver " + x.messageName(msg)
+	case mvDeliverOnly:
+		return "deliver " + x.messageName(x.messages.at(uint32(s.messages[m.with])))
 	case mvTimeout, mvNotice, mvFault:
 		return [...]string{mvTimeout: "timeout ", mvNotice: "timeout ", mvFault: "fault "}[m.kind] + x.messageName(x.messages.at(uint32(s.messages[m.with])))
 	case mvApply:

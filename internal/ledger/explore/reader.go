@@ -93,7 +93,7 @@ func (x *space) readEntry(s *state, c *client, e ledger.EntryID) string {
 			}
 			return ""
 		case ledger.ReadAbsent:
-			if version == int64(s.version) {
+			if version == int64(s.version) && !s.gone {
 				return fmt.Sprintf("I7: e%d is below the reader's LAC %d and everybody denies it", e, c.rd.LastAddConfirmed())
 			}
 			return ""

@@ -37,6 +37,9 @@ type Spec struct {
 
 	Budget Budget
 
+	// Prompt: answers to fences and recovery reads arrive at once or never. In a world where no bookie fails a recoverer does
+	// nothing but count them until one decides, and what it then sends may be late; so nothing is lost by it.
+	Prompt    bool
 	LostReads bool // time-outs strike reads and fences too, not adds alone (an answer never delivered is lost anyway)
 
 	PickNone bool // a replacement may be missing
@@ -103,6 +106,9 @@ func (s *Spec) Validate() error {
 	}
 	if s.Bookies > bookieMax || s.Bookies < s.Quorum.Ensemble || s.Entries > entryMax || s.clients() > clientMax {
 		return fmt.Errorf("world %s: at most %d bookies, %d entries, %d clients, and at least one ensemble", s.Name, bookieMax, entryMax, clientMax)
+	}
+	if b := s.Budget; s.Prompt && (s.Quorum.Ensemble != s.Quorum.Write || s.ReadAhead > 1 || s.Split || b.Timeouts+b.Wipes+b.Loses+b.Faults > 0) {
+		return fmt.Errorf("world %s: prompt answers are for worlds without failures, striping, reading ahead and syncs", s.Name)
 	}
 	return nil
 }

@@ -59,8 +59,8 @@ func Worlds() []Spec {
 			Collect: true, Budget: Budget{Wipes: 1}, Setup: moved, NoWriter: true},
 		{Name: "recoverers", About: "two recoverers, two entries, a dead writer, two of two bookies", Quorum: q222, Bookies: 2, Recoverers: 2,
 			Setup: []string{"append W", "append W"}, NoWriter: true},
-		{Name: "two-entries", About: "two recoverers, two entries, a dead writer", Quorum: q332, Bookies: 3, Recoverers: 2,
-			Setup: []string{"append W", "append W"}, NoWriter: true},
+		{Name: "two-entries", About: "two recoverers, two entries of which one bookie has both, a dead writer", Quorum: q332, Bookies: 3, Recoverers: 2, Prompt: true,
+			Setup: []string{"append W", "append W", "deliver W>A add e0", "deliver W>A add e1", "drop W>C add e0", "drop W>B add e1", "drop W>C add e1"}, NoWriter: true},
 		{Name: "live-replicator", About: "a live writer and a replicator of the first fragment, one wipe, one failure", Quorum: q332, Bookies: 4, Replicators: 1,
 			Budget: Budget{Wipes: 1, Timeouts: 1}, Setup: twoFragments},
 		{Name: "collector", About: "CLOSED, two replicators, a lock that is lost, a collector, two wipes", Quorum: q332, Bookies: 4, Replicators: 2, LockLoss: true, Collect: true,
@@ -81,9 +81,25 @@ func Worlds() []Spec {
 // Large are worlds that are not explored to their end: a search says how far it came, and random walks go beyond.
 func Large() []Spec {
 	return []Spec{
-		{Name: "large-recoveries", About: "two recoverers with changes, two entries, a writer", Quorum: q332, Bookies: 5, Entries: 2, Recoverers: 2,
-			Budget: Budget{Timeouts: 2, Closes: 1}},
+		{Name: "large-recoveries", About: "two recoverers, two entries, a writer, changes of all, a close", Quorum: q332, Bookies: 5, Entries: 2, Recoverers: 2,
+			Budget: Budget{Timeouts: 2, Closes: 1}, LostReads: true},
+		{Name: "large-losses", About: "the same with wipes, lost journals and unknown outcomes, in split time", Quorum: q332, Bookies: 5, Entries: 3, Recoverers: 2, Split: true,
+			Budget: Budget{Timeouts: 3, Wipes: 1, PowerCuts: 2, Kills: 1, Unknowns: 2, Retries: 1, Closes: 1}, LostReads: true, PickNone: true, PickSame: true},
+		{Name: "large-striped", About: "three entries on two bookies each, one acknowledgement is enough", Quorum: q321, Bookies: 5, Entries: 3, Recoverers: 2,
+			Budget: Budget{Timeouts: 3, Closes: 1}, LostReads: true, PickNone: true},
+		{Name: "large-everything", About: "writer, recoverer, replicator, reader, wipes, collectors, deletion", Quorum: q333, Bookies: 6, Entries: 2, Recoverers: 1, Replicators: 1,
+			Readers: 1, Collect: true, LockLoss: true, Budget: Budget{Timeouts: 3, Wipes: 2, Deletes: 1, Reads: 6, Unknowns: 1}, LostReads: true},
 	}
+}
+
+// IsLarge reports whether a world is one of Large.
+func IsLarge(name string) bool {
+	for _, s := range Large() {
+		if s.Name == name {
+			return true
+		}
+	}
+	return false
 }
 
 // World finds a world by name.

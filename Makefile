@@ -14,7 +14,7 @@ FUZZTIME  ?= 5s
 CRASH_ROUNDS ?= $(or $(ROUNDS),60)
 LINT     := $(GO) tool -modfile=tools/lint/go.mod
 
-.PHONY: build run test race invariants fuzz-smoke crash e2e overload bench bench-compare lint fmt vet vuln arch check clean help
+.PHONY: build run test race invariants modelcheck modelcheck-mutants fuzz-smoke crash e2e overload bench bench-compare lint fmt vet vuln arch check clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,6 +34,12 @@ race: ## the core packages under the race detector
 
 invariants: ## the tests with internal assertions switched on
 	$(GO) test -tags invariants -timeout 20m $(TESTFLAGS) ./...
+
+modelcheck: ## every interleaving of small worlds on the protocol's cores, large worlds up to a bound, then random walks
+	$(GO) run ./tools/modelcheck -large -walks 2000 $(MODELCHECKFLAGS)
+
+modelcheck-mutants: ## plant one protocol bug after the other and show what finds it
+	$(GO) run -tags mutants ./tools/modelcheck -mutants $(MODELCHECKFLAGS)
 
 fuzz-smoke: ## every fuzz target for FUZZTIME (5s)
 	FUZZTIME=$(FUZZTIME) .ci/fuzz

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var (
 	seedFlag  = flag.Uint64("sim.seed", 1, "first seed")
 	seedsFlag = flag.Int("sim.seeds", 0, "number of seeds; 0: as many as fit in -sim.time")
-	timeFlag  = flag.Duration("sim.time", 10*time.Second, "how long to go on")
+	timeFlag  = flag.Duration("sim.time", time.Minute, "how long to go on; with -short at most 5 s")
 	debugFlag = flag.Bool("sim.debug", false, "keep debug lines in histories, and print the history of good runs, too")
 	plainFlag = flag.Bool("sim.lines", false, "print a line before and after each seed, for the program that started this one")
 )

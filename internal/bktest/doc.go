@@ -1,11 +1,17 @@
-// Package bktest runs whole clusters of the product's own parts in one process and in virtual time: bookies with their
-// journals, storage and collectors on file systems in memory, ledger clients on a network in memory, and a metadata store,
-// while a schedule drawn from a seed gives them every kind of trouble. Checker watches what passes and breaks the run when
-// an invariant of the protocol does not hold; what applications saw is checked for linearizability.
+// Package bktest simulates whole clusters: bookies, ledger clients and the metadata store, the product's own code, in one
+// process and in virtual time (testing/synctest). Run draws a run from a seed, makes trouble, ends it, and expects that
+// every promise of the protocol was kept and that every ledger can be recovered and read. docs/simulation.md tells what is
+// simulated, what is checked, and what a seed does not decide.
 //
-// Invariants: a run follows from its seed as far as the scheduler of goroutines lets it: the faults, their times, the
-// workload and what a power failure takes are the seed's; the order of goroutines that are ready at the same instant is
-// not. Time is the bubble's (testing/synctest), and nothing outside of it is used.
+//	Config     what a run has: drawn from the seed
+//	Net        streams in memory that can be slow, blocked, reset or silent; one lock, so one order of everything
+//	member     a bookie: a disk that outlives its processes, and the process that runs now
+//	work       what applications do; nemesis, what is done to them
+//	Checker    sees every frame (Tap) and every version of every record; the invariants
+//	probe      asks a bookie that came back for what it has acknowledged, and tries its fences
+//	opLog      what applications saw, judged by porcupine
 //
-// Goroutines: all run inside the bubble of Run, which joins them. Limits: the end of a history is kept, not all of it.
+// Locks: the network's or the metadata tree's, then the checker's, then the history's. The checker calls nobody.
+//
+// Goroutines: those of the product, and per simulated client one that writes and one that reads; Run waits for them.
 package bktest

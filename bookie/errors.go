@@ -3,11 +3,12 @@ package bookie
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 )
 
 // Exit codes of the process that runs a bookie, by what stopped it.
 const (
-	ExitConfig       = 1  // bad configuration or missing directory
+	ExitConfig       = 1  // bad configuration, missing directory, or one without the permissions that are needed
 	ExitIO           = 2  // port in use, disk error
 	ExitRegistration = 4  // the metadata store refused or could not be reached
 	ExitIdentity     = 10 // the directories belong to another bookie, cluster or time
@@ -28,7 +29,16 @@ func (e *ExitError) Error() string { return e.Err.Error() }
 func (e *ExitError) Unwrap() error { return e.Err }
 
 func exitErrorf(code int, format string, args ...any) error {
-	return &ExitError{Code: code, Err: fmt.Errorf(format, args...)}
+	err := fmt.Errorf(format, args...)
+	return &ExitError{Code: exitCodeFor(code, err), Err: err}
+}
+
+// exitCodeFor makes what fails for want of a permission a matter of the configuration: no restart helps it.
+func exitCodeFor(code int, err error) int {
+	if code == ExitIO && errors.Is(err, fs.ErrPermission) {
+		return ExitConfig
+	}
+	return code
 }
 
 // withExit gives err the exit code unless it carries one already.
@@ -37,7 +47,7 @@ func withExit(code int, err error) error {
 	if err == nil || errors.As(err, &e) {
 		return err
 	}
-	return &ExitError{Code: code, Err: err}
+	return &ExitError{Code: exitCodeFor(code, err), Err: err}
 }
 
 // exitCodeOf returns the exit code that err carries, 0 for none.

@@ -2,6 +2,8 @@ package bookie
 
 import (
 	"errors"
+	"path/filepath"
+	"strings"
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
@@ -80,6 +82,21 @@ func InspectDirs(fsys vfs.FS, journal, ledgers, index []string) ([]DirInfo, erro
 		out = append(out, info)
 	}
 	return out, nil
+}
+
+// DirKinds returns what a directory was prepared for ("journal", "ledger", "index") and whose it is; no kinds if it is not
+// prepared. A stamp that can not be read is an error.
+func DirKinds(fsys vfs.FS, dir string) (kinds []string, id ledger.BookieID, err error) {
+	name := filepath.Join(dir, currentName, formatName)
+	raw, err := readOptional(fsys, name)
+	if raw == nil || err != nil {
+		return nil, "", err
+	}
+	s, err := decodeStamp(name, raw)
+	if err != nil {
+		return nil, "", err
+	}
+	return strings.Split(s.Kinds, ","), s.Bookie, nil
 }
 
 // held reports whether another process holds the directory's lock.

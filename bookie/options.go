@@ -65,7 +65,7 @@ type Options struct {
 	Drain             time.Duration // how long a stop lets clients move their ledgers away, registered read-only; default 0
 
 	FS     vfs.FS       // default: the operating system's
-	Logger *slog.Logger // default: slog.Default()
+	Logger *slog.Logger // labelled with the bookie's id by the caller; default: slog.Default()
 }
 
 // Limits that are constants because nobody has had a reason to turn them.

@@ -202,7 +202,7 @@ func (r *Registration) drop(why string) {
 	defer r.mu.Unlock()
 	if r.have {
 		r.have = false
-		r.o.Logger.Warn("the bookie is not registered: "+why+"; registering again", "bookie", r.o.ID)
+		r.o.Logger.Warn("the bookie is not registered: " + why + "; registering again")
 	}
 }
 
@@ -250,7 +250,7 @@ func (r *Registration) settle() (done, fatal bool) {
 	defer r.mu.Unlock()
 	if !r.notified {
 		r.notified = true
-		r.o.Logger.Warn("the bookie cannot be registered now; trying on", "bookie", r.o.ID, "read_only", wanted, "error", err)
+		r.o.Logger.Warn("the bookie cannot be registered now; trying on", "read_only", wanted, "error", err)
 	}
 	return false, false
 }
@@ -280,7 +280,7 @@ func (r *Registration) settled(reg metadata.Registration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.current, r.have, r.notified = reg, true, false
-	r.o.Logger.Info("the bookie is registered", "bookie", r.o.ID, "read_only", reg.ReadOnly)
+	r.o.Logger.Info("the bookie is registered", "read_only", reg.ReadOnly)
 	if r.wanted != reg.ReadOnly {
 		select {
 		case r.wake <- struct{}{}:
@@ -296,6 +296,6 @@ func (r *Registration) fail(err error) {
 		return
 	}
 	r.err, r.have = err, false
-	r.o.Logger.Error("the bookie has lost its identity", "bookie", r.o.ID, "error", err)
+	r.o.Logger.Error("the bookie has lost its identity", "error", err)
 	close(r.failed)
 }

@@ -49,7 +49,7 @@ func (b *Bookie) Start(ctx context.Context) (err error) {
 		}
 	}
 	b.phase.Store(phaseServing)
-	b.o.Logger.Info("bookie serves", "id", b.o.ID, "address", b.o.Advertised, "read_only", !b.state.writable(), "took", time.Since(began).Round(time.Millisecond))
+	b.o.Logger.Info("bookie serves", "address", b.o.Advertised, "read_only", !b.state.writable(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
 }
 

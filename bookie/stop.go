@@ -31,7 +31,7 @@ func (b *Bookie) Stop(ctx context.Context) error {
 	b.phase.Store(phaseStopping)
 	err := b.shutdown(ctx)
 	b.phase.Store(phaseStopped)
-	b.o.Logger.Info("bookie stopped", "id", b.o.ID, "took", time.Since(began).Round(time.Millisecond), "clean", err == nil)
+	b.o.Logger.Info("bookie stopped", "took", time.Since(began).Round(time.Millisecond), "clean", err == nil)
 	return err
 }
 

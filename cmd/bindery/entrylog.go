@@ -70,6 +70,9 @@ func (d *offlineDir) openLogs() (*entrylog.Store, *entrylog.Recovered, error) {
 
 // withLogs runs fn on the opened logs of a directory.
 func withLogs(dir string, fn func(*entrylog.Store, *entrylog.Recovered) error) error {
+	if err := requireKind(vfs.OS(), dir, "ledger", ".log"); err != nil {
+		return err
+	}
 	d, err := lockOffline(vfs.OS(), dir)
 	if err != nil {
 		return err

@@ -148,7 +148,7 @@ func TestEntrylogRefusesRunningBookieAndBadInput(t *testing.T) {
 	require.NoError(t, lock.Close())
 	_, message, code := runOffline(t, newEntrylogCommand(), "ls", filepath.Join(dir, "missing"))
 	require.Equal(t, exitFailed, code)
-	require.Contains(t, message, "is not a directory of a bookie")
+	require.Contains(t, message, "is not a ledger directory")
 	_, _, code = runOffline(t, newEntrylogCommand(), "info", dir, "zz")
 	require.Equal(t, exitUsage, code)
 	_, message, code = runOffline(t, newEntrylogCommand(), "info", dir, "77")

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,15 @@ type exitError struct {
 
 // exit wraps err so that the process ends with code.
 func exit(code int, err error) error { return &exitError{code: code, err: err} }
+
+// exitIO is exit for what a disk or a port refuses, of run and standalone. A missing permission is a matter of the
+// configuration there: a service manager must not try it again and again.
+func exitIO(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return exit(bookie.ExitConfig, err)
+	}
+	return exit(bookie.ExitIO, err)
+}
 
 // Error implements error.
 func (e *exitError) Error() string {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -44,10 +43,7 @@ func newJournalCommand() *cobra.Command {
 
 // checkJournalDir makes a wrong path an error instead of an empty journal.
 func checkJournalDir(fs vfs.FS, dir string) error {
-	if _, err := fs.Stat(filepath.Join(dir, "current")); err != nil {
-		return fmt.Errorf("%s is not a journal directory (it has no current/): %w", dir, err)
-	}
-	return nil
+	return requireKind(fs, dir, "journal", ".jnl")
 }
 
 // position parses a position, decimal or 0x.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 
 	"github.com/binderylog/bindery/internal/config"
@@ -51,9 +52,11 @@ func applyLimits(e config.Effective, log *slog.Logger) {
 	if limit != math.MaxInt64 {
 		shown = config.Size(limit).String()
 	}
-	log.Info("memory and processors",
-		"memory", config.Size(e.Memory).String(), "write_cache", config.Size(e.WriteCache).String(), "read_cache", config.Size(e.ReadCache).String(),
-		"in_flight", config.Size(e.InFlight).String(), "go_memory_limit", shown, "gomaxprocs", runtime.GOMAXPROCS(0))
+	attrs := []any{"memory", config.Size(e.Memory).String()}
+	if e.WriteCache > 0 { // of a bookie
+		attrs = append(attrs, "write_cache", config.Size(e.WriteCache).String(), "read_cache", config.Size(e.ReadCache).String(), "in_flight", config.Size(e.InFlight).String())
+	}
+	log.Info("memory and processors", append(attrs, "go_memory_limit", shown, "gomaxprocs", runtime.GOMAXPROCS(0))...)
 }
 
 // demote passes what the metadata library logs on, one step less severe than the library thinks it is: it warns of what
@@ -68,6 +71,10 @@ func newDemoted(log *slog.Logger) (*slog.Logger, *atomic.Bool) {
 	muted := &atomic.Bool{}
 	return slog.New(demote{log.Handler(), muted}), muted
 }
+
+// harmless are errors of the library that go by themselves: a new member can not know the version of its storage before its
+// first snapshot, and asks again.
+var harmless = []string{"failed to update storage version"}
 
 func demoted(l slog.Level) slog.Level {
 	if l >= slog.LevelError {
@@ -84,6 +91,14 @@ func (d demote) Enabled(ctx context.Context, l slog.Level) bool {
 // Handle implements slog.Handler.
 func (d demote) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = demoted(r.Level)
+	for _, text := range harmless {
+		if strings.Contains(r.Message, text) {
+			r.Level = slog.LevelDebug
+		}
+	}
+	if !d.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
 	return d.Handler.Handle(ctx, r)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -81,8 +82,6 @@ func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views
 	o.Storage.Log.LogSize = invariant.Override("entrylog.size", o.Storage.Log.LogSize)
 	o.Storage.WriteCacheBytes = invariant.Override("write-cache.size", o.Storage.WriteCacheBytes)
 	o.GC.Grace = time.Duration(invariant.Override("gc.grace-ms", 0)) * time.Millisecond
-	if p.id != "" {
-		o.Logger = log.With("bookie", p.id)
-	}
+	o.Logger = log.With("bookie", cmp.Or(p.id, p.advertised))
 	return o
 }

@@ -113,7 +113,7 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 			o.Bookies = append(o.Bookies, admin.Bookie{State: notYet(b.id)})
 		}
 		if p.admin, err = admin.Listen(ctx, p.plan.httpListen, o); err != nil {
-			return exit(bookie.ExitIO, fmt.Errorf("http.listen: %w", portHint(err)))
+			return exitIO(fmt.Errorf("http.listen: %w", portHint(err)))
 		}
 	}
 	if p.plan.member != nil {
@@ -158,9 +158,9 @@ func (p *process) startMember(ctx context.Context) error {
 	case errors.Is(err, vfs.ErrLocked):
 		return exit(bookie.ExitLocked, err)
 	case ctx.Err() != nil:
-		return exit(bookie.ExitIO, errors.New("interrupted while the metadata member started"))
+		return exitIO(errors.New("interrupted while the metadata member started"))
 	}
-	return exit(bookie.ExitIO, portHint(err))
+	return exitIO(portHint(err))
 }
 
 func (p *process) openStore(ctx context.Context) (metadata.Store, error) {
@@ -263,7 +263,7 @@ func (p *process) wait(ctx context.Context) error {
 		go func() {
 			select {
 			case <-p.member.Failed():
-				cases <- exit(bookie.ExitIO, fmt.Errorf("the metadata member stopped: %w", p.member.Err()))
+				cases <- exitIO(fmt.Errorf("the metadata member stopped: %w", p.member.Err()))
 			case <-done.Done():
 			}
 		}()

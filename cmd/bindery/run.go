@@ -31,7 +31,7 @@ func newRunCommand() *cobra.Command {
 			"a second signal ends it at once, which loses nothing that was acknowledged). SIGHUP makes it read its configuration\n" +
 			"again; what can not change while it runs is named in the log and needs a restart.\n\n" +
 			"It never formats anything: `bindery cluster init` makes a cluster and `bindery node init` prepares directories.\n\n" +
-			"Exit codes: 1 bad configuration or missing directory, 2 port in use or disk error, 4 the metadata store refused or\n" +
+			"Exit codes: 1 bad configuration, missing directory or permission, 2 port in use or disk error, 4 the metadata store refused or\n" +
 			"could not be reached, 10 the directories belong to another bookie, cluster or time, 11 a directory is locked or\n" +
 			"not prepared, 12 a directory was written by a newer version or by another engine.",
 		Args: cobra.NoArgs,
@@ -98,7 +98,7 @@ func (p *process) serve(ctx context.Context, e config.Effective, ready func() er
 	p.log.Info("stopping")
 	serr := p.stop(context.WithoutCancel(ctx))
 	if err == nil && serr != nil {
-		err = exit(bookie.ExitIO, fmt.Errorf("stop: %w", serr))
+		err = exitIO(fmt.Errorf("stop: %w", serr))
 	}
 	if err == nil {
 		p.log.Info("stopped")

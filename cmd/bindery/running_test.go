@@ -228,3 +228,45 @@ func TestDrainSeconds(t *testing.T) {
 	_, err := r.views.Bookies.Resolve(context.Background(), "b1")
 	require.ErrorIs(t, err, metadata.ErrNotFound)
 }
+
+// TestInspectionOfTheWrongDirectory: a directory of another kind is an error, not an empty table.
+func TestInspectionOfTheWrongDirectory(t *testing.T) {
+	r := newRunning(t, anyDisk)
+	for _, verb := range []string{"ls", "verify"} {
+		succeeds(t, "journal", verb, r.dir+"/j")
+		succeeds(t, "entrylog", verb, r.dir+"/l")
+		fails(t, exitFailed, r.dir+"/l is the ledger directory of bookie b1 and holds no journal segments", "journal", verb, r.dir+"/l")
+		fails(t, exitFailed, r.dir+"/j is the journal directory of bookie b1 and holds no entry logs", "entrylog", verb, r.dir+"/j")
+		for _, kind := range []string{"journal", "entrylog"} {
+			fails(t, exitFailed, "it has no current/", kind, verb, r.dir)
+		}
+	}
+	bare := r.dir + "/bare"
+	require.NoError(t, os.MkdirAll(bare+"/current", 0o750))
+	fails(t, exitFailed, "it is not prepared (no current/FORMAT) and holds no journal segments (.jnl)", "journal", "ls", bare)
+	fails(t, exitFailed, "holds no entry logs (.log)", "entrylog", "verify", bare)
+}
+
+// TestPermissionsAreConfiguration: what fails for want of a permission ends with 1, wherever it is met.
+func TestPermissionsAreConfiguration(t *testing.T) {
+	denied := &os.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}
+	require.Equal(t, bookie.ExitConfig, exitCode(exitIO(fmt.Errorf("data directory: %w", denied))))
+	require.Equal(t, bookie.ExitIO, exitCode(exitIO(&os.PathError{Op: "open", Path: "/x", Err: syscall.EIO})))
+}
+
+// TestBookieLinesNameItOnce: no line of the log carries a key twice, and each of the bookie's says which one it is.
+func TestBookieLinesNameItOnce(t *testing.T) {
+	r := newRunning(t, anyDisk)
+	r.start()
+	require.Equal(t, exitOK, r.stop())
+	seen := 0
+	for l := range strings.Lines(r.logs.String()) {
+		require.LessOrEqual(t, strings.Count(l, `"b1"`), 1, l)
+		require.NotContains(t, l, `"id":"b1"`)
+		if strings.Contains(l, `"bookie serves"`) || strings.Contains(l, `"bookie stopped"`) {
+			require.Contains(t, l, `"bookie":"b1"`)
+			seen++
+		}
+	}
+	require.Equal(t, 2, seen)
+}

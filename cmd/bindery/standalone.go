@@ -96,12 +96,12 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 		return exit(bookie.ExitLocked, fmt.Errorf("data directory %s is in use by another process", o.dataDir))
 	}
 	if err != nil {
-		return exit(bookie.ExitIO, fmt.Errorf("data directory: %w", err))
+		return exitIO(fmt.Errorf("data directory: %w", err))
 	}
 	defer lock.Close()
 	// Left by a process that was killed; nobody else can be serving here now.
 	if err := removeEndpoints(dir); err != nil {
-		return exit(bookie.ExitIO, err)
+		return exitIO(err)
 	}
 	lay, err := o.layout(dir)
 	if err != nil {
@@ -121,7 +121,7 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 			ep.Bookies = append(ep.Bookies, b.Addr().String())
 		}
 		if err := writeEndpoints(dir, ep); err != nil {
-			return exit(bookie.ExitIO, fmt.Errorf("write %s: %w", endpointsName, err))
+			return exitIO(fmt.Errorf("write %s: %w", endpointsName, err))
 		}
 		_, err := fmt.Fprintf(c.OutOrStdout(), "ready: %d bookies on %s; metadata %s; admin %s\n", len(ep.Bookies), strings.Join(ep.Bookies, " "), ep.Metadata, ep.Admin)
 		return err
@@ -187,7 +187,7 @@ func (o *standaloneOptions) layout(dir string) (layout, error) {
 			return lay, err
 		}
 	case err != nil:
-		return lay, exit(bookie.ExitIO, err)
+		return lay, exitIO(err)
 	default:
 		if err := json.Unmarshal(data, &lay); err != nil {
 			return lay, exit(bookie.ExitFormat, fmt.Errorf("%s is damaged: %w", name, err))
@@ -214,7 +214,7 @@ func (o *standaloneOptions) layout(dir string) (layout, error) {
 		err = vfs.WriteFileAtomic(vfs.OS(), name, next)
 	}
 	if err != nil {
-		return lay, exit(bookie.ExitIO, err)
+		return lay, exitIO(err)
 	}
 	return lay, nil
 }
@@ -223,7 +223,7 @@ func (o *standaloneOptions) layout(dir string) (layout, error) {
 func refuseForeign(dir string) error {
 	names, err := vfs.OS().List(dir)
 	if err != nil {
-		return exit(bookie.ExitIO, err)
+		return exitIO(err)
 	}
 	for _, n := range names {
 		if n != "LOCK" {
@@ -251,14 +251,14 @@ func (o *standaloneOptions) choosePorts(lay *layout, bookies int) error {
 	for _, p := range []*int{&lay.Admin, &lay.Metadata, &lay.MetadataPeer} {
 		if *p == 0 {
 			if err := pick.next(p); err != nil {
-				return exit(bookie.ExitIO, err)
+				return exitIO(err)
 			}
 		}
 	}
 	for len(lay.Bookies) < bookies {
 		lay.Bookies = append(lay.Bookies, 0)
 		if err := pick.next(&lay.Bookies[len(lay.Bookies)-1]); err != nil {
-			return exit(bookie.ExitIO, err)
+			return exitIO(err)
 		}
 	}
 	return nil

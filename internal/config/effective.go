@@ -30,9 +30,15 @@ const (
 	readCacheFloor    = 1 * mib
 )
 
-// Resolve computes the figures for a process that runs the given number of bookies.
+// Resolve computes the figures for a process that runs the given number of bookies. Without any there are no caches and no
+// requests in flight, and all of the budget is the heap's.
 func (c *Config) Resolve(m Machine, bookies int) Effective {
-	bookies = max(bookies, 1)
+	if bookies == 0 {
+		e := c.Resolve(m, 1)
+		e.WriteCache, e.ReadCache, e.InFlight = 0, 0, 0
+		e.GoMemLimit, e.GoMaxProcs = e.Memory, m.Cores
+		return e
+	}
 	e := Effective{reason: map[string]string{}}
 	e.Memory = c.Storage.Memory.Bytes(m.Memory / 2)
 	if c.Storage.Memory == AutoSize {

@@ -85,3 +85,13 @@ func TestGroupMemory(t *testing.T) {
 	require.EqualValues(t, 1<<30, groupMemory(self, dir))
 	require.Zero(t, groupMemory(filepath.Join(dir, "none"), dir))
 }
+
+// TestResolveWithoutBookies: a process that runs only metadata has no caches to pay for.
+func TestResolveWithoutBookies(t *testing.T) {
+	l, err := Load(Options{Set: []string{"run.roles=metadata", "storage.memory=1GiB"}})
+	require.NoError(t, err)
+	e := l.Resolve(Machine{Memory: 8 << 30, Cores: 4}, 0)
+	require.Zero(t, e.WriteCache+e.ReadCache+e.InFlight)
+	require.EqualValues(t, 1<<30, e.GoMemLimit)
+	require.Equal(t, 4, e.GoMaxProcs)
+}

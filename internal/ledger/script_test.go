@@ -31,8 +31,10 @@ var update = flag.Bool("update", false, "write the transcripts in testdata anew;
 //	drop|timeout PATTERN...     lost without, or with, the client noticing;   readonly PATTERN: refused by a read-only bookie
 //	run                         everything under way arrives until nothing is
 //	meta CLIENT ok|unknown|unknown-applied|unknown-dropped|unknown-late;   land;   metatimeout CLIENT
+//	store CLIENT                the store decides, the answer is on its way;   told CLIENT: it arrives (meta CLIENT lost: never)
 //	pick CLIENT B1 B2...        - for none
 //	split                       from here on a bookie's state is durable only after: sync BOOKIE
+//	erase BOOKIE, start BOOKIE  the halves of a wipe
 //	powercut|wipe|down|up|lose|incarnation BOOKIE;   forget BOOKIE ENTRY
 //	kill BOOKIE                 its process; what was written and not synced is in the pages of its machine still
 //	replicate P FRAGMENT INDEX BOOKIE;   unlock: its lock is gone, it does not know;   mark, risk, final: what an auditor sees
@@ -180,6 +182,16 @@ func (w *world) clientCommand(c *simClient, f []string) {
 			names = append(names, BookieID(b))
 		}
 		w.pickFor(c, names)
+	case "store", "told":
+		for _, op := range w.wants {
+			if op.client == c {
+				w.halfMeta(op, f[0] == "told")
+				return
+			}
+		}
+		w.say("%s waits for nothing", c.name)
+	case "land":
+		w.landOf(c)
 	case "meta":
 		for _, op := range w.wants {
 			if op.client == c {
@@ -262,6 +274,11 @@ func (w *world) bookieCommand(f []string) {
 		w.crash(b)
 	case "wipe":
 		w.wipe(b)
+	case "erase": // the first half of a wipe: the bookie does not serve yet
+		w.wipe(b)
+		b.mem, b.disk, b.down = Replica{}, Replica{}, true
+	case "start": // the second: it has listed the ledgers
+		w.start(b)
 	case "lose": // the journal is lost: entries stay, nothing is vouched for
 		b.lossEpoch++
 		w.noLoss = false

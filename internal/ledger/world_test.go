@@ -92,6 +92,7 @@ type metaOp struct {
 	client *simClient
 	read   bool
 	act    Action
+	answer *Event // decided by the store, not told
 }
 
 func newWorld(names ...string) *world {

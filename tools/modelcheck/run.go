@@ -82,9 +82,15 @@ func (o *options) search(ctx context.Context) error {
 	return failed
 }
 
+// printHistory prints the script of a violation with what a replay of it on the cores says.
 func printHistory(s *explore.Spec, b *explore.Broken) {
-	fmt.Print(explore.Script(s, b.History))
-	fmt.Printf("# %s\n", b.Invariant)
+	script := explore.Script(s, b.History)
+	out, broken, err := explore.Replay(script)
+	if err != nil || broken == "" {
+		fmt.Printf("%s# %s (a replay says: %v)\n", script, b.Invariant, err)
+		return
+	}
+	fmt.Print(out)
 }
 
 func (o *options) play() error {

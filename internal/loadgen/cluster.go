@@ -55,8 +55,8 @@ type clusterRun struct {
 	failed                 bool // an add failed: what the cluster is still able to do is not to be waited for
 }
 
-// clusterWriter drives one ledger. Done functions of a ledger run one at a time, so what they count needs no lock; it is
-// read after all of them have run.
+// clusterWriter drives one ledger. Done functions of entries that were confirmed run one at a time, so what they count needs no
+// lock; those of failed ones may run on the sender, too. All is read after all of them have run.
 type clusterWriter struct {
 	run   *clusterRun
 	index int
@@ -64,7 +64,9 @@ type clusterWriter struct {
 	free  chan struct{} // the window: an element per add in flight
 	wg    sync.WaitGroup
 	bad   atomic.Bool // an add failed: the ledger is at its end
-	first error       // of those adds, once bad
+
+	mu    sync.Mutex // guards first and errors
+	first error      // of the adds that failed
 
 	hist             *hdr.Histogram
 	answered, warmup int64
@@ -191,11 +193,13 @@ func (w *clusterWriter) add(i int64, due time.Time) {
 		now := time.Now()
 		<-w.free
 		if err != nil {
+			w.mu.Lock()
 			if w.first == nil {
 				w.first = err
 			}
-			w.bad.Store(true)
 			w.errors[errorName(err)]++
+			w.mu.Unlock()
+			w.bad.Store(true)
 			return
 		}
 		switch {

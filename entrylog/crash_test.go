@@ -353,3 +353,29 @@ func (h *history) readable(t *testing.T, fs vfs.FS, where string) int {
 	}
 	return max(0, len(c.at)-len(h.model.entries))
 }
+
+// TestQuotaIsAFullDisk: a step of preallocation that a quota refuses is tried smaller, like one that a disk refuses.
+func TestQuotaIsAFullDisk(t *testing.T) {
+	for _, err := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		disk := memfs.New(testDir)
+		refused := 0
+		steps := errorfs.Func("large steps", func(op errorfs.Op) errorfs.Fault {
+			if op.Kind == errorfs.Preallocate && op.Off >= 1<<20 {
+				refused++
+				return errorfs.Fault{Err: err}
+			}
+			return errorfs.Fault{}
+		})
+		o := smallOptions()
+		o.PreallocateSize = 1 << 20
+		s, _, oerr := Open(errorfs.Wrap(disk, steps), testDir, o)
+		require.NoError(t, oerr)
+		h := newHistory()
+		for n := range 6 {
+			require.NoError(t, h.flush(s, h.batch(n), 1))
+		}
+		require.NoError(t, s.Close())
+		require.Positive(t, refused)
+		h.verify(t, disk.Clone(), err.Error())
+	}
+}

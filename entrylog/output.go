@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/binderylog/bindery/internal/vfs"
 )
@@ -98,7 +97,7 @@ func (o *output) write(j outputJob) error {
 func (o *output) reserve(end int64) error {
 	step := (end + o.prealloc - 1) / o.prealloc * o.prealloc
 	err := o.f.Preallocate(step)
-	if err != nil && errors.Is(err, syscall.ENOSPC) && step > end {
+	if isNoSpace(err) && step > end {
 		step = end
 		err = o.f.Preallocate(step)
 	}

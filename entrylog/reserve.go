@@ -59,8 +59,13 @@ func ReserveSize(fsys vfs.FS, dir string) (int64, error) {
 	return st.Size, err
 }
 
+// isNoSpace reports whether the disk, or somebody's share of it, is full.
+func isNoSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
 func noSpace(err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if isNoSpace(err) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	return err

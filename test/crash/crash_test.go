@@ -65,12 +65,11 @@ func reach(point string) int {
 	return 3
 }
 
-// elsewhere are the points that this test does not arm, since nothing in it leads there; sweeps over every change of a
-// file system in memory pass them, in the tests of their package.
+// elsewhere are the points that this test does not arm, since nothing in it leads there, and the test that does.
 var elsewhere = map[string]string{
-	"bookie.limbo-marked":  "a directory has to be lost",
-	"bookie.loss-accepted": "a directory has to be lost",
-	"bookie.order-written": "an operator has to forbid writing",
+	"bookie.limbo-marked":  "TestCrashInALoss",
+	"bookie.loss-accepted": "TestCrashInALoss",
+	"bookie.order-written": "TestCrashInAnOrder",
 }
 
 // deck deals the points in random order, each once before any comes again.

@@ -50,7 +50,7 @@ type ledgerView struct {
 	record   *ledger.Metadata
 	version  metadata.Version
 	gone     bool
-	deferred bool
+	token    int64 // of the record's creation
 	payload  map[int64]uint64 // content of each entry, as first seen
 	acked    int64            // highest entry reported to its application as durable
 	served   int64            // highest LAC that a bookie served or a writer claimed
@@ -323,7 +323,12 @@ func (c *Checker) Wrote(key string, value []byte, v metadata.Version) {
 		return
 	}
 	c.h.Add("store", "ledger %d v%d: %s", id, v, describe(m))
-	if l.record != nil {
+	if l.gone && m.State == ledger.StateOpen && m.CToken == l.token && len(m.Fragments) == 1 {
+		return // a create of unknown outcome, sent again with success, lands after all: nobody knows this ledger any more
+	}
+	if l.record == nil {
+		l.token = m.CToken
+	} else {
 		c.succession(l, m)
 	}
 	l.record, l.version = m, v

@@ -102,12 +102,16 @@ func (c *Cluster) boot() error {
 	return nil
 }
 
+// settle is how long clients may take to notice that all is well: they remember for a moment who could not be reached.
+const settle = 2 * time.Second
+
 // heal ends all trouble and brings every bookie back.
 func (c *Cluster) heal() {
 	c.h.Add("run", "the trouble is over")
 	c.setStormy(false)
 	c.net.Heal()
 	c.tree.LandLate()
+	defer time.Sleep(settle) //nolint:forbidigo // the bubble's clock
 	for _, m := range c.members {
 		m.healDisk()
 		if m.up && !m.kept { // a failed journal stays failed until its bookie starts again

@@ -14,7 +14,6 @@ type nemesis struct {
 	rng   *rand.Rand
 	until time.Time
 	count int
-	down  []*member // dead, to be started again
 	undo  []timed
 }
 
@@ -57,8 +56,8 @@ func (n *nemesis) sleepUntil(at time.Time) {
 }
 
 // later keeps fn until some time has passed.
-func (n *nemesis) later(max time.Duration, fn func()) {
-	at := time.Now().Add(time.Duration(n.rng.Int64N(int64(max))))
+func (n *nemesis) later(within time.Duration, fn func()) {
+	at := time.Now().Add(time.Duration(n.rng.Int64N(int64(within))))
 	i := len(n.undo)
 	for i > 0 && n.undo[i-1].at.After(at) {
 		i--

@@ -54,7 +54,6 @@ type pair struct {
 	ends           [2]*end // of client and server
 	in, out        []byte  // bytes of frames that are not complete: requests, answers
 	calls          calls
-	proto          byte
 }
 
 // end is one side of a connection. It implements net.Conn.

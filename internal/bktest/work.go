@@ -162,8 +162,8 @@ func (w *work) stop() {
 	w.wg.Wait()
 }
 
-func (w *work) pause(rng *rand.Rand, max time.Duration) bool {
-	t := time.NewTimer(time.Duration(rng.Int64N(int64(max))))
+func (w *work) pause(rng *rand.Rand, most time.Duration) bool {
+	t := time.NewTimer(time.Duration(rng.Int64N(int64(most))))
 	defer t.Stop()
 	select {
 	case <-t.C:

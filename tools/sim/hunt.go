@@ -40,7 +40,7 @@ func (s *sim) hunt() int {
 	})
 	missed := 0
 	bugs := map[string]bool{}
-	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	w := tabwriter.NewWriter(s.out, 0, 4, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "BUG\tLAYER\tSEED\tTIME\tFOUND BY")
 	for _, f := range finds {
 		seed := "-"
@@ -53,7 +53,7 @@ func (s *sim) hunt() int {
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%v\t%.100s\n", f.bug.Name, f.layer, seed, f.took.Round(100*time.Millisecond), f.verdict())
 	}
 	_ = w.Flush()
-	fmt.Printf("%d planted bugs found, %d of %d hunts failed\n", len(bugs), missed, len(finds))
+	fmt.Fprintf(s.out, "%d planted bugs found, %d of %d hunts failed\n", len(bugs), missed, len(finds))
 	if missed > 0 {
 		return 1
 	}

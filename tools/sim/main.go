@@ -10,16 +10,17 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/binderylog/bindery/internal/bktest/planted"
 )
 
 func main() {
-	os.Exit(run())
+	os.Exit(run(os.Stdout)) //nolint:forbidigo // this is main
 }
 
-func run() int {
+func run(out io.Writer) int {
 	var o options
 	flag.IntVar(&o.seeds, "seeds", 0, "number of seeds of each layer (default 300, with -mutants 2000)")
 	flag.Uint64Var(&o.first, "first", 1, "first seed")
@@ -38,7 +39,7 @@ func run() int {
 			o.seeds = planted.Seeds
 		}
 	}
-	s, err := build(o)
+	s, err := build(o, out)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sim:", err)
 		return 1

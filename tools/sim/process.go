@@ -38,20 +38,21 @@ var layerOf = map[planted.Layer]struct{ pkg, test string }{
 type sim struct {
 	o   options
 	dir string
+	out io.Writer
 }
 
-func build(o options) (*sim, error) {
+func build(o options, out io.Writer) (*sim, error) {
 	dir, err := os.MkdirTemp("", "bindery-sim-")
 	if err != nil {
 		return nil, err
 	}
-	s := &sim{o: o, dir: dir}
+	s := &sim{o: o, dir: dir, out: out}
 	for layer, l := range layerOf {
 		args := []string{"test", "-c", "-o", s.binary(layer)}
 		if o.mutants {
 			args = append(args, "-tags", "mutants")
 		}
-		cmd := exec.Command("go", append(args, l.pkg)...)
+		cmd := exec.CommandContext(context.Background(), "go", append(args, l.pkg)...)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Run(); err != nil {
 			s.clean()
@@ -143,11 +144,7 @@ func listen(out io.Reader, end func(), first uint64) (o outcome, stuck bool) {
 			t.Reset(stuckAfter)
 		case line, ok := <-lines:
 			if !ok {
-				if o.bad || stuck {
-					o.text = text.String()
-				} else if text.Len() > 0 {
-					o.text = text.String()
-				}
+				o.text = text.String()
 				return o, stuck
 			}
 			rest, ours := strings.CutPrefix(line, "sim: seed ")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"sync"
 
 	"github.com/binderylog/bindery/internal/bktest/planted"
@@ -44,7 +43,7 @@ func (s *sim) sweep() int {
 	status := 0
 	for _, layer := range []planted.Layer{planted.LayerCores, planted.LayerCluster} {
 		if good[layer]+failed[layer] > 0 {
-			fmt.Printf("%s: %d seeds are good, %d failed\n", layer, good[layer], failed[layer])
+			fmt.Fprintf(s.out, "%s: %d seeds are good, %d failed\n", layer, good[layer], failed[layer])
 		}
 		if failed[layer] > 0 {
 			status = 1
@@ -55,10 +54,8 @@ func (s *sim) sweep() int {
 
 // report tells of a failed seed, with its history and how to see it again.
 func (s *sim) report(j job, o outcome) {
-	if _, err := fmt.Fprint(os.Stdout, o.text); err != nil {
-		return
-	}
-	fmt.Printf("FAILED %s seed %d: %s\n       again: make sim-seed LAYER=%s SEED=%d\n", j.layer, o.seed, o.why, j.layer, o.seed)
+	fmt.Fprint(s.out, o.text)
+	fmt.Fprintf(s.out, "FAILED %s seed %d: %s\n       again: make sim-seed LAYER=%s SEED=%d\n", j.layer, o.seed, o.why, j.layer, o.seed)
 }
 
 // parallel calls fn for 0 to n-1, some at once.

@@ -61,7 +61,6 @@ type message struct {
 	act   ledger.Action
 	conn  uint64
 	body  string
-	size  int64
 	prev  ledger.EntryID // long poll
 	reply bool
 	ev    ledger.Event

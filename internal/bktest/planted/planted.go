@@ -25,9 +25,8 @@ type Bug struct {
 const Seeds = 2000
 
 var (
-	cores   = []Layer{LayerCores}
-	cluster = []Layer{LayerCluster}
-	both    = []Layer{LayerCores, LayerCluster}
+	cores = []Layer{LayerCores}
+	both  = []Layer{LayerCores, LayerCluster}
 )
 
 // ByName returns the bug of that name.

@@ -50,7 +50,7 @@ type ledgerView struct {
 	record   *ledger.Metadata
 	version  metadata.Version
 	gone     bool
-	token    int64 // of the record's creation
+	token    int64            // of the record's creation
 	payload  map[int64]uint64 // content of each entry, as first seen
 	acked    int64            // highest entry reported to its application as durable
 	served   int64            // highest LAC that a bookie served or a writer claimed

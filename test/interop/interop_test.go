@@ -178,15 +178,15 @@ func cross(cs []client, own client) (pairs [][2]client) {
 func all(t *testing.T, f *fleet, w, r client, list []scenario) {
 	row := f.name + "|" + w.name() + "|" + r.name()
 	for _, s := range list {
-		err := s.run(f, w, r)
-		switch {
-		case err == nil:
-			results.set(row, s.name, "ok")
+		outcome := "ok"
+		switch err := s.run(f, w, r); {
 		case errors.Is(err, errUnsupported):
-			results.set(row, s.name, "n/a")
-		default:
-			results.set(row, s.name, "FAIL")
+			outcome = "n/a"
+		case err != nil:
+			outcome = "FAIL"
 			t.Errorf("%s: %v", s.name, err)
 		}
+		results.set(row, s.name, outcome)
+		t.Logf("%-4s %s", outcome, s.name)
 	}
 }

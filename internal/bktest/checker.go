@@ -41,6 +41,7 @@ type bookieView struct {
 	fenced map[int64]int64           // ledger: when a fencing read was first answered
 	acked  map[int64]map[int64]int64 // ledger, entry: when an add was first acknowledged as durable
 	have   map[int64]map[int64]bool  // any OK to an add, deferred ones included
+	denied map[int64]map[int64]bool  // ledger, entry: denied to a fencing read
 	lost   map[int64]bool            // ledgers that existed when it lost its data
 }
 
@@ -65,7 +66,7 @@ func NewChecker(h *History) *Checker {
 func (c *Checker) bookie(name string) *bookieView {
 	b := c.bookies[name]
 	if b == nil {
-		b = &bookieView{name: name, fenced: map[int64]int64{}, acked: map[int64]map[int64]int64{}, have: map[int64]map[int64]bool{}, lost: map[int64]bool{}}
+		b = &bookieView{name: name, fenced: map[int64]int64{}, acked: map[int64]map[int64]int64{}, have: map[int64]map[int64]bool{}, denied: map[int64]map[int64]bool{}, lost: map[int64]bool{}}
 		c.bookies[name] = b
 	}
 	return b
@@ -145,6 +146,9 @@ func (c *Checker) addAnswered(b *bookieView, p *pair, x call, code wire.Code) {
 	if at, ok := b.fenced[x.ledger]; ok && x.flags&wire.RecoveryAdd == 0 && x.seq > at {
 		c.h.Break("I10", "%s takes entry %d of ledger %d from %s after it has answered a fencing read", b.name, x.entry, x.ledger, p.client.name)
 	}
+	if x.flags&wire.RecoveryAdd == 0 && b.denied[x.ledger][x.entry] {
+		c.h.Break("I11", "%s acknowledges entry %d of ledger %d to %s, which it has denied to a fencing read", b.name, x.entry, x.ledger, p.client.name)
+	}
 	if b.have[x.ledger] == nil {
 		b.have[x.ledger] = map[int64]bool{}
 	}
@@ -169,6 +173,12 @@ func (c *Checker) readAnswered(b *bookieView, p *pair, x call, r *wire.Response)
 		}
 	}
 	if denies(r.Code) {
+		if x.flags&wire.Fence != 0 && x.entry >= 0 {
+			if b.denied[x.ledger] == nil {
+				b.denied[x.ledger] = map[int64]bool{}
+			}
+			b.denied[x.ledger][x.entry] = true
+		}
 		c.denied(b, p, x, r)
 		return
 	}

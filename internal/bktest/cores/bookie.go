@@ -29,7 +29,8 @@ type replica struct {
 	keep      map[ledger.EntryID]copyOf
 	fenced    bool // a fencing read was answered, in any life
 	acked     map[ledger.EntryID]bool
-	assumed   bool // a process takes a fence for durable that it only replayed (a planted bug)
+	denied    map[ledger.EntryID]bool // to a fencing read
+	assumed   bool                    // a process takes a fence for durable that it only replayed (a planted bug)
 }
 
 type copyOf struct {
@@ -73,7 +74,7 @@ func newBookie(_ *world, id string, ledgers int) *bookie {
 }
 
 func newReplica() *replica {
-	return &replica{entries: map[ledger.EntryID]copyOf{}, stored: map[ledger.EntryID]copyOf{}, keep: map[ledger.EntryID]copyOf{}, acked: map[ledger.EntryID]bool{}}
+	return &replica{entries: map[ledger.EntryID]copyOf{}, stored: map[ledger.EntryID]copyOf{}, keep: map[ledger.EntryID]copyOf{}, acked: map[ledger.EntryID]bool{}, denied: map[ledger.EntryID]bool{}}
 }
 
 func mutated(m ledger.Mutant) bool { return ledger.Planted() == m }
@@ -282,6 +283,9 @@ func (b *bookie) answer(w *world, m *message) {
 	switch m.kind {
 	case msgAdd, msgReadd:
 		r.acked[m.act.Entry] = true
+		if m.kind == msgAdd && r.denied[m.act.Entry] {
+			w.violate("I11", "%s acknowledges e%d of ledger %d to %s, which it has denied to a fencing read", b.id, m.act.Entry, k.n, m.c.name)
+		}
 	case msgRecoveryRead, msgLength, msgRead, msgFence, msgReadLAC, msgPoll:
 		if w.faults > 0 && !w.calm && w.rng.IntN(w.cfg.Calm) == 0 {
 			w.faults--
@@ -293,10 +297,14 @@ func (b *bookie) answer(w *world, m *message) {
 		}
 	}
 	m.answer(a)
-	if w.cuts > 0 && !w.calm && m.kind < msgForce && w.rng.IntN(4*w.cfg.Calm) == 0 {
-		w.doomed = b // the worst moment for a crash is just after an answer
+	// The worst moment for a crash is just after an answer, and of all answers those to a recovery.
+	if odds := map[bool]int{true: 4, false: 1}[m.kind == msgAdd] * w.cfg.Calm; w.cuts > 0 && !w.calm && m.kind < msgLength && w.rng.IntN(odds) == 0 {
+		w.doomed = b
 	}
 	if a == ledger.AnswerNegative {
+		if m.kind == msgRecoveryRead && !mutated(ledger.MutantReadsDoNotFence) {
+			r.denied[m.act.Entry] = true
+		}
 		b.denies(w, m, r)
 	}
 	if a == ledger.AnswerOK {

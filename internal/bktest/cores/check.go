@@ -97,7 +97,11 @@ func (w *world) checkBook(k *book) {
 	}
 	q := k.record.Quorum()
 	closed := k.record.State == ledger.StateClosed
-	for e := ledger.EntryID(0); e <= k.acked; e++ {
+	promised := k.acked
+	if closed { // what a recovery has kept is promised, too
+		promised = max(promised, k.record.LastEntry)
+	}
+	for e := ledger.EntryID(0); e <= promised; e++ {
 		if closed && e > k.record.LastEntry {
 			w.violate("I4", "e%d of ledger %d is acknowledged, it ends at e%d", e, k.n, k.record.LastEntry)
 			return
@@ -113,7 +117,7 @@ func (w *world) checkBook(k *book) {
 			deny++
 		}
 		if deny > q.Write-q.Ack {
-			w.violate("I4'", "e%d of ledger %d is acknowledged, %d of its stored write set would deny it after a crash: %s", e, k.n, deny, describe(k.record))
+			w.violate("I4'", "e%d of ledger %d is confirmed, %d of its stored write set would deny it after a crash: %s", e, k.n, deny, describe(k.record))
 			return
 		}
 	}

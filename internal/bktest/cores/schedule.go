@@ -160,7 +160,11 @@ func (w *world) clientChoices(c *client, add func(int, func())) {
 		return
 	}
 	if c.left > 0 {
-		add(w.weight(c.name, "application"), func() { c.append(w) })
+		weight := w.weight(c.name, "application")
+		if c.left == 1 && c.book.recovers > 0 && c.book.recovers == c.book.cfg.Recoverers {
+			weight = 1 // the last one is of most interest after a recovery that its writer has not heard of
+		}
+		add(weight, func() { c.append(w) })
 	}
 	if c.w.Degraded() {
 		add(5, func() { w.say("%s looks for bookies again", c.name); c.step(w, ledger.Event{Kind: ledger.EvRetry}) })
@@ -375,6 +379,12 @@ func (w *world) finish() {
 			w.drain()
 		}
 	}
+	for _, c := range w.clients { // writers that have heard of nothing go on
+		if c.w != nil && !c.dead && c.w.Cause() == ledger.CauseNone && len(w.broken) == 0 {
+			c.append(w)
+		}
+	}
+	w.drain()
 	for _, k := range w.books {
 		if len(w.broken) == 0 && !k.gone {
 			w.readable(k)

@@ -83,8 +83,8 @@ func (s sysTree) diskOf(dir string) DiskID {
 	if err != nil {
 		return DiskID{}
 	}
-	if real, err := filepath.EvalSymlinks(abs); err == nil {
-		abs = real
+	if target, err := filepath.EvalSymlinks(abs); err == nil {
+		abs = target
 	}
 	m := s.mountOf(abs)
 	if m.point == "" {
@@ -152,30 +152,30 @@ func unescapeMount(s string) string {
 // btrfs, the source is not one for a root that the boot loader named.
 func (s sysTree) blockOf(m mount) string {
 	if dev, ok := strings.CutPrefix(m.source, "/dev/"); ok {
-		real, err := filepath.EvalSymlinks(s.path("dev/" + dev))
+		target, err := filepath.EvalSymlinks(s.path("dev/" + dev))
 		if err != nil {
-			real = dev
+			target = dev
 		}
-		name := filepath.Base(real)
+		name := filepath.Base(target)
 		if _, err := os.Stat(s.path("sys/class/block/" + name)); err == nil {
 			return name
 		}
 	}
-	real, err := filepath.EvalSymlinks(s.path("sys/dev/block/" + m.number))
+	target, err := filepath.EvalSymlinks(s.path("sys/dev/block/" + m.number))
 	if err != nil {
 		return ""
 	}
-	return filepath.Base(real)
+	return filepath.Base(target)
 }
 
 // disksUnder returns the whole disks that a block device lies on: the disk of a partition, the members of a volume.
 func (s sysTree) disksUnder(block string, depth int) []string {
-	real, err := filepath.EvalSymlinks(s.path("sys/class/block/" + block))
+	target, err := filepath.EvalSymlinks(s.path("sys/class/block/" + block))
 	if err != nil || depth == 0 {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(real, "partition")); err == nil {
-		block = filepath.Base(filepath.Dir(real))
+	if _, err := os.Stat(filepath.Join(target, "partition")); err == nil {
+		block = filepath.Base(filepath.Dir(target))
 	}
 	members, err := os.ReadDir(s.path("sys/class/block/" + block + "/slaves"))
 	if err != nil || len(members) == 0 {

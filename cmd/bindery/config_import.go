@@ -212,7 +212,7 @@ func fullHostName() (string, error) {
 	}
 	addrs, err := net.LookupHost(name) //nolint:noctx // a command waits for its resolver
 	if err != nil {
-		return name, nil
+		return name, nil //nolint:nilerr // a name that does not resolve is still the name
 	}
 	for _, a := range addrs {
 		names, err := net.LookupAddr(a) //nolint:noctx // as above

@@ -29,7 +29,6 @@ type running struct {
 	uri    string
 	views  *metadata.Views
 	admin  string // host:port
-	extra  []string
 	cancel context.CancelFunc
 	ended  chan int
 	logs   *lockedBuffer

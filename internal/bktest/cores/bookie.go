@@ -302,7 +302,7 @@ func (b *bookie) answer(w *world, m *message) {
 		w.doomed = b
 	}
 	if a == ledger.AnswerNegative {
-		if m.kind == msgRecoveryRead && !mutated(ledger.MutantReadsDoNotFence) {
+		if m.kind == msgRecoveryRead {
 			r.denied[m.act.Entry] = true
 		}
 		b.denies(w, m, r)
@@ -310,7 +310,7 @@ func (b *bookie) answer(w *world, m *message) {
 	if a == ledger.AnswerOK {
 		b.fill(w, m, r, entries)
 	}
-	if m.kind == msgFence || m.kind == msgRecoveryRead && !mutated(ledger.MutantReadsDoNotFence) {
+	if m.kind == msgFence || m.kind == msgRecoveryRead {
 		r.fenced = true
 	}
 	w.post(m)

@@ -17,8 +17,8 @@ import (
 )
 
 func newNodeCommand() *cobra.Command {
-	return group("node", "Prepare and describe the directories of a bookie, and make it read-only",
-		newNodeInitCommand(), newNodeInfoCommand(), newNodeReadOnlyCommand())
+	return group("node", "Prepare and describe the directories of a bookie, make it read-only, empty and retire it",
+		newNodeInitCommand(), newNodeInfoCommand(), newNodeReadOnlyCommand(), newNodeDrainCommand(), newNodeDecommissionCommand())
 }
 
 // loadBookie loads a configuration and works out the bookie that it describes. printed is true when the problems have been

@@ -47,6 +47,8 @@ type process struct {
 	member  *etcdmeta.Embedded
 	store   metadata.Store
 	bookies []*bookie.Bookie
+
+	recovery atomic.Pointer[recovery] // nil: it takes no part in auto-recovery
 }
 
 // plan is what one process is to run, worked out from flags and configuration.
@@ -57,6 +59,7 @@ type plan struct {
 	initCluster bool // make the cluster if there is none (standalone)
 	sessionTTL  time.Duration
 	httpListen  string
+	recovery    bool          // take part in auto-recovery
 	drain       time.Duration // how long a stop lets clients move their ledgers away
 }
 
@@ -108,7 +111,7 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 		return err
 	}
 	if p.plan.httpListen != "" {
-		o := admin.Options{Config: configView{p}, Reload: p.reloadForAdmin, Cluster: (*clusterView)(p), Process: processMetrics{}, Token: token, Version: version, Logger: p.log}
+		o := admin.Options{Config: configView{p}, Reload: p.reloadForAdmin, Cluster: (*clusterView)(p), Process: recoveryMetrics{p: p}, Token: token, Version: version, Logger: p.log}
 		for _, b := range p.plan.bookies {
 			o.Bookies = append(o.Bookies, admin.Bookie{State: notYet(b.id)})
 		}
@@ -126,6 +129,9 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 		return err
 	}
 	if err := p.startBookies(ctx, e); err != nil {
+		return err
+	}
+	if err := p.startRecovery(ctx); err != nil {
 		return err
 	}
 	p.up.Store(true)
@@ -282,6 +288,7 @@ func (p *process) stop(ctx context.Context) error {
 	stopCtx, cancel := context.WithTimeout(ctx, p.plan.drain+stopTimeout)
 	defer cancel()
 	defer p.drainUntilSignal()()
+	p.stopRecovery()
 	stopped := make(chan error, len(p.bookies))
 	for i, b := range p.bookies {
 		go func() {

@@ -68,6 +68,7 @@ func (p *process) reloadLocked() ([]config.Change, error) {
 			return nil, fmt.Errorf("bookie %s: %w", p.plan.bookies[i].id, err)
 		}
 	}
+	p.tuneRecovery(mixed)
 	p.live.Store(mixed)
 	return changes, nil
 }

@@ -40,6 +40,7 @@ func newRootCommand() *cobra.Command {
 		newJournalCommand(),
 		newLedgerCommand(),
 		newNodeCommand(),
+		newRecoveryCommand(),
 		newRunCommand(),
 		newStandaloneCommand(),
 		newStatusCommand(),

@@ -26,8 +26,8 @@ func newRunCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:   "run --config FILE",
-		Short: "Run the parts of a fleet that this machine has: bookie, metadata",
-		Long: "Runs a bookie, a metadata member, or both, as the configuration says, until it is told to stop (SIGINT or SIGTERM;\n" +
+		Short: "Run the parts of a fleet that this machine has: bookie, metadata, recovery",
+		Long: "Runs a bookie, a metadata member, auto-recovery, or several of them, as the configuration says, until it is told to stop (SIGINT or SIGTERM;\n" +
 			"a second signal ends it at once, which loses nothing that was acknowledged). SIGHUP makes it read its configuration\n" +
 			"again; what can not change while it runs is named in the log and needs a restart.\n\n" +
 			"It never formats anything: `bindery cluster init` makes a cluster and `bindery node init` prepares directories.\n\n" +
@@ -38,7 +38,7 @@ func newRunCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.config.addFlags(c)
-	c.Flags().StringSliceVar(&o.roles, "roles", nil, "parts to run, instead of run.roles: bookie, metadata")
+	c.Flags().StringSliceVar(&o.roles, "roles", nil, "parts to run, instead of run.roles: bookie, metadata, recovery")
 	c.Flags().BoolVar(&o.readOnly, "read-only", false, "start read-only and stay so")
 	o.drain.addFlag(c)
 	return c
@@ -129,6 +129,7 @@ func planRun(l *config.Loaded, readOnly bool) (plan, error) {
 			journalDirs: l.Storage.JournalDirs, ledgerDirs: l.Storage.LedgerDirs, indexDirs: l.Storage.IndexDirs,
 		})
 	}
+	pl.recovery = wantsRecovery(l, len(pl.bookies))
 	return pl, nil
 }
 

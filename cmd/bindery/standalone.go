@@ -113,6 +113,7 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 	e := p.resolve(l)
 	p.plan = planStandalone(dir, lay)
 	p.plan.drain = drain
+	p.plan.recovery = wantsRecovery(l, len(lay.Bookies))
 	p.plan.member.Logger = p.etcd
 	applyLimits(e, p.log)
 	err = p.serve(c.Context(), e, func() error {

@@ -132,6 +132,7 @@ func (a *auditor) serve(ctx context.Context) error {
 			for _, b := range list {
 				w.up = append(w.up, b.ID)
 			}
+			a.s.m.watched.Store(int64(len(w.up)))
 			w.changed()
 		case ev, ok := <-delays:
 			if !ok {
@@ -197,8 +198,9 @@ func (a *auditor) begin(ctx context.Context) (*watch, error) {
 	w := &watch{a: a, ctx: ctx, on: on, delay: delay, losses: ledger.NewLossWatch(known, int64(delay/time.Second)),
 		delayed: time.NewTimer(time.Hour), ended: make(chan taskResult, 1)}
 	w.delayed.Stop()
+	// Nothing is looked at before the delay has passed: when a fleet starts, bookies that are about to come are not lost.
 	now := time.Now()
-	w.due[taskAudit], w.due[taskCount] = now, now
+	w.due[taskAudit], w.due[taskCount] = now.Add(delay), now
 	for t, k := range map[task]metadata.CheckKind{taskLedgers: metadata.CheckLedgers, taskPlacement: metadata.CheckPlacement, taskReplicas: metadata.CheckReplicas} {
 		every := a.every(t)
 		if every <= 0 {
@@ -208,7 +210,7 @@ func (a *auditor) begin(ctx context.Context) (*watch, error) {
 		if err != nil {
 			return nil, err
 		}
-		if w.due[t] = now; !last.IsZero() && last.Add(every).After(now) {
+		if w.due[t] = now.Add(delay); !last.IsZero() && last.Add(every).After(w.due[t]) {
 			w.due[t] = last.Add(every)
 		}
 	}

@@ -23,7 +23,7 @@ type figures struct {
 	scrubbedEntries, scrubbedBytes, scrubErrors, repairedE *metrics.Counter
 	limboEnded                                             *metrics.Counter
 
-	marks, misplaced, noReplica, belowAck, belowWrite atomic.Int64
+	marks, watched, misplaced, noReplica, belowAck, belowWrite atomic.Int64
 }
 
 // summary is the part of BookKeeper's summaries that rates and means are made of.
@@ -68,6 +68,7 @@ func newFigures() *figures {
 	f.limboEnded = c("bindery_limbo_ended_total")
 	g := func(name string, v *atomic.Int64) { set.NewGauge(name, func() float64 { return float64(v.Load()) }) }
 	g("bindery_underreplicated_ledgers", &f.marks)
+	g("bindery_auditor_bookies", &f.watched)
 	g("auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY", &f.misplaced)
 	g("auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY", &f.noReplica)
 	g("auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY", &f.belowAck)

@@ -14,7 +14,7 @@ import (
 
 // LocalBookie is a bookie of this process, as the scrubber needs it.
 type LocalBookie interface {
-	ID() ledger.BookieID
+	ID() string
 	Damaged() (list []storage.Damaged, dropped int64)
 	Repaired(d storage.Damaged) (bool, error)
 	Forget(d storage.Damaged)

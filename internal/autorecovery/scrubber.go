@@ -16,9 +16,12 @@ import (
 type scrubber struct {
 	s     *Service
 	reads *bucket
+	whole map[string]bool // no ledger is in limbo there; that can only change with a start of the bookie
 }
 
-func newScrubber(s *Service) *scrubber { return &scrubber{s: s, reads: newBucket(s.o.ScrubRate)} }
+func newScrubber(s *Service) *scrubber {
+	return &scrubber{s: s, reads: newBucket(s.o.ScrubRate), whole: map[string]bool{}}
+}
 
 func (c *scrubber) run(ctx context.Context) {
 	next := time.Now().Add(c.s.o.ScrubEvery)
@@ -87,7 +90,7 @@ func (c *scrubber) mend(ctx context.Context, b LocalBookie) error {
 // an entry that belongs to no place of the bookie any more is forgotten.
 func (c *scrubber) mendLedger(ctx context.Context, b LocalBookie, list []storage.Damaged) error {
 	s := c.s
-	id := ledger.ID(list[0].Ledger)
+	id, self := ledger.ID(list[0].Ledger), ledger.BookieID(b.ID())
 	lock, ok, err := s.o.Views.Replication.Lock(ctx, id, s.o.Name)
 	if err != nil || !ok {
 		return err
@@ -119,7 +122,7 @@ func (c *scrubber) mendLedger(ctx context.Context, b LocalBookie, list []storage
 	for _, d := range list {
 		e := ledger.EntryID(d.Entry)
 		i := m.FragmentOf(e)
-		index := indexOf(m.Fragments[i].Bookies, b.ID())
+		index := indexOf(m.Fragments[i].Bookies, self)
 		last, final := m.FinalFragment(i)
 		switch {
 		case final && (e > last || index < 0 || !m.Quorum().Stores(e, index)):
@@ -128,11 +131,11 @@ func (c *scrubber) mendLedger(ctx context.Context, b LocalBookie, list []storage
 		case !final || index < 0:
 			continue // an open ledger: when it is closed
 		}
-		plan, verdict := ledger.PlanCopy(m, i, index, b.ID(), 0)
+		plan, verdict := ledger.PlanCopy(m, i, index, self, 0)
 		if verdict != ledger.CopyReady {
 			continue
 		}
-		f := filling{s: s, cl: cl, id: id, m: m, lock: lock, copies: copies, p: place{fragment: i, index: index, bookie: b.ID(), last: last}}
+		f := filling{s: s, cl: cl, id: id, m: m, lock: lock, copies: copies, p: place{fragment: i, index: index, bookie: self, last: last}}
 		if err := f.copyEntry(ctx, &plan, e, false); err != nil {
 			errs = errors.Join(errs, err)
 			continue
@@ -161,10 +164,18 @@ func indexOf(ids []ledger.BookieID, id ledger.BookieID) int {
 // limbo ends limbo where the bookie is whole again, and marks what is not. A worker then gives the entries back in place, and
 // recovers what is open.
 func (c *scrubber) limbo(ctx context.Context, b LocalBookie) error {
+	if c.whole[b.ID()] {
+		return nil
+	}
+	left, self := false, ledger.BookieID(b.ID())
 	for after := ledger.ID(-1); ; {
 		ids, err := b.Limbo(after, 1000)
-		if err != nil || len(ids) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(ids) == 0 {
+			c.whole[b.ID()] = !left
+			return nil
 		}
 		for _, id := range ids {
 			after = id
@@ -176,12 +187,13 @@ func (c *scrubber) limbo(ctx context.Context, b LocalBookie) error {
 				c.s.m.limboEnded.Inc()
 				continue
 			}
+			left = true
 			m, _, err := c.s.o.Views.Ledgers.Read(ctx, id)
 			if isNoLedger(err) {
 				continue
 			}
-			if err == nil && m.Names(b.ID()) {
-				_, err = c.s.o.Views.Replication.Mark(ctx, id, []ledger.BookieID{b.ID()}, time.Now())
+			if err == nil && m.Names(self) {
+				_, err = c.s.o.Views.Replication.Mark(ctx, id, []ledger.BookieID{self}, time.Now())
 			}
 			if err != nil && !errors.Is(err, metadata.ErrVersion) {
 				return err

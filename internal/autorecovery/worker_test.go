@@ -57,7 +57,7 @@ func TestR4LiveWriterReplacesTheBookieInTheGracePeriod(t *testing.T) {
 
 func TestR5IdleWriterIsFenced(t *testing.T) {
 	k := newKit(t, 4)
-	w := k.create(quorum(3, 3, 2), 20, "bk1")
+	w := k.create(quorum(3, 3, 3), 20, "bk1") // nothing is pending on it
 	k.members[1].stop()
 	n := k.node("n1", workerOnly)
 	k.mark(w.ID(), "bk1")

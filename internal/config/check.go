@@ -14,7 +14,7 @@ import (
 var roles = map[string]string{
 	"bookie":   "",
 	"metadata": "",
-	"recovery": "auditing and re-replication are not in this version",
+	"recovery": "",
 	"facade":   "the Pulsar facade is not in this version",
 	"offload":  "tiered storage is not in this version",
 }

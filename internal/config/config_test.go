@@ -92,7 +92,7 @@ func TestRefusals(t *testing.T) {
 		{"disk order", "[disk]\nresume_below = 0.99\n", []string{"disk.resume_below: 0.99 is not between 0 and disk.full_at = 0.95"}},
 		{"tls", "[tls]\ncert = \"/x.pem\"\n", []string{"bindery.toml:2: tls.cert: TLS is not in this version; remove the setting"}},
 		{"tls client auth", "[tls]\nclient_auth = true\n", []string{"tls.client_auth: TLS is not in this version"}},
-		{"role", "[run]\nroles = [\"bookie\", \"recovery\"]\n", []string{"\"recovery\" can not run: auditing and re-replication are not in this version"}},
+		{"role", "[run]\nroles = [\"bookie\", \"facade\"]\n", []string{"\"facade\" can not run: the Pulsar facade is not in this version"}},
 		{"no role", "[run]\nroles = [\"broker\"]\n", []string{"\"broker\" is no role"}},
 		{"bookie id", "[bookie]\nid = \"a b\"\n", []string{"allowed are letters"}},
 		{"advertised", "[bookie]\nadvertised_address = \"a:1\"\n", []string{"holds a port"}},
@@ -185,11 +185,10 @@ func TestLenientTurnsUnknownKeysIntoWarnings(t *testing.T) {
 }
 
 func TestNoEffectIsWarned(t *testing.T) {
-	l, err := Load(Options{File: write(t, minimal+"[recovery]\nlost_bookie_delay = \"5m\"\naudit_every = \"168h\"\n[placement]\nmin_racks = 3\n")})
+	l, err := Load(Options{File: write(t, minimal+"[recovery]\nlost_bookie_delay = \"5m\"\n[placement]\nmin_racks = 3\nrack_source = \"pulsar-zk\"\n")})
 	require.NoError(t, err)
-	require.Len(t, l.Warnings, 2, "the value that equals the default is no surprise to anyone")
-	require.Contains(t, l.Warnings[0].String(), "recovery.lost_bookie_delay: has no effect")
-	require.Contains(t, l.Warnings[1].String(), "placement.min_racks: has no effect")
+	require.Len(t, l.Warnings, 1, "the value that equals the default is no surprise to anyone")
+	require.Contains(t, l.Warnings[0].String(), "placement.min_racks: has no effect")
 }
 
 func TestMissingFile(t *testing.T) {

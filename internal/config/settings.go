@@ -47,9 +47,8 @@ func (s *Setting) Name() string {
 func (s *Setting) Format(c *Config) string { return formatTOML(s.field(c)) }
 
 const (
-	laterRecovery  = "auditing and re-replication are not in this version"
 	laterTLS       = "TLS is not in this version"
-	laterPlacement = "only re-replication places copies, and that is not in this version"
+	laterPlacement = "bookies publish no rack in this version"
 )
 
 // Settings lists every setting in the order of the file.

@@ -93,6 +93,7 @@ type LossWatch struct {
 	missing []BookieID // lost, and not audited yet
 	delay   int64      // seconds
 	pending bool       // a delayed audit is scheduled
+	begun   bool       // Available has been called
 }
 
 // NewLossWatch begins with every bookie that the cluster has ever had and not retired.
@@ -103,7 +104,8 @@ func NewLossWatch(known []BookieID, delay int64) *LossWatch {
 	return w
 }
 
-// Available takes the bookies that are up now, writable or read-only.
+// Available takes the bookies that are up now, writable or read-only. At the first call several may be missing since the whole
+// fleet is starting: that is no reason for hurry.
 func (w *LossWatch) Available(up []BookieID) LossAction {
 	for _, b := range up {
 		if i, known := slices.BinarySearch(w.known, b); !known {
@@ -124,12 +126,14 @@ func (w *LossWatch) Available(up []BookieID) LossAction {
 		lost++
 		return true
 	})
+	first := !w.begun
+	w.begun = true
 	switch {
 	case lost == 0 && cancelled:
 		return LossCancel
 	case lost == 0:
 		return LossNone
-	case w.delay == 0 || len(w.missing) > 1:
+	case w.delay == 0 || len(w.missing) > 1 && !first:
 		return LossAudit
 	case w.pending:
 		return LossNone

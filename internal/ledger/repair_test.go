@@ -79,6 +79,10 @@ func TestLossWatch(t *testing.T) {
 
 	w = NewLossWatch([]BookieID{"a", "gone"}, 0)
 	require.Equal(t, LossAudit, w.Available([]BookieID{"a"}), "a cookie without a bookie counts as a loss")
+	w = NewLossWatch([]BookieID{"a", "b", "c"}, 60)
+	require.Equal(t, LossSchedule, w.Available([]BookieID{"a"}), "a fleet that starts is no double loss")
+	require.Equal(t, LossCancel, w.Available([]BookieID{"a", "b", "c"}))
+	require.Equal(t, LossAudit, w.Available([]BookieID{"a"}))
 	for _, s := range []string{LossNone.String(), LossAudit.String(), LossSchedule.String(), LossCancel.String(), RepairRecover.String()} {
 		require.NotEmpty(t, s)
 	}

@@ -420,6 +420,9 @@ func (r *Replication) Checked(ctx context.Context, k CheckKind) (time.Time, erro
 	if err != nil {
 		return time.Time{}, err
 	}
+	if ms <= 0 {
+		return time.Time{}, nil // forgotten on purpose
+	}
 	return time.UnixMilli(ms), nil
 }
 

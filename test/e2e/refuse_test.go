@@ -177,7 +177,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"misspelt", f.toml("a") + "[gc]\nintervall = \"1m\"\n", []string{"bad.toml:20", "did you mean gc.interval"}},
 		{"malformed", f.toml("a") + "[gc\n", []string{"bad.toml:19:"}},
 		{"number without unit", strings.Replace(f.toml("a"), `"256MiB"`, "256", 1), []string{"bad.toml:10", "storage.memory", "no unit"}},
-		{"role", f.toml("a") + "[run]\nroles = [\"recovery\"]\n", []string{"not in this version"}},
+		{"role", f.toml("a") + "[run]\nroles = [\"facade\"]\n", []string{"not in this version"}},
 		{"tls", f.toml("a") + "[tls]\ncert = \"x\"\n", []string{"TLS is not in this version"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

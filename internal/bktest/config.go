@@ -26,6 +26,7 @@ const (
 	FaultPause     Fault = "pause"     // nobody hears of anybody for a while, as when a machine is suspended: clocks jump
 	FaultSlowDisk  Fault = "slow-disk" // journal writes take long
 	FaultDisk      Fault = "disk"      // reads, writes or syncs fail
+	FaultRot       Fault = "rot"       // a bookie is killed, and a few bits of its journals and logs go bad
 	FaultFull      Fault = "full"      // a disk is full for a while
 	FaultStore     Fault = "store"     // the metadata store is slow, away, or does not say what it did
 	FaultSession   Fault = "session"   // a bookie's metadata session ends
@@ -34,7 +35,7 @@ const (
 
 // AllFaults lists the kinds.
 var AllFaults = []Fault{FaultRestart, FaultKill, FaultPower, FaultBlackout, FaultWipe, FaultPartition, FaultReset, FaultLag, FaultPause,
-	FaultSlowDisk, FaultDisk, FaultFull, FaultStore, FaultSession, FaultDeath}
+	FaultSlowDisk, FaultDisk, FaultRot, FaultFull, FaultStore, FaultSession, FaultDeath}
 
 // Config is one run. It follows from the seed alone.
 type Config struct {

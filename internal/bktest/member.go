@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -196,6 +197,33 @@ func (m *member) breakDisk(kinds errorfs.Kind) {
 	m.kept = false
 	m.c.h.Add(m.name, "disk: every %s fails", kinds)
 	m.fault.Store(&diskFault{kinds: kinds, err: syscall.EIO})
+}
+
+// rot flips a few bits of a dead member's journals and entry logs.
+func (m *member) rot(rng *rand.Rand) {
+	m.kept = false
+	var names []string
+	for _, name := range m.disk.Files() {
+		if strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "/journal/") && strings.HasSuffix(name, ".jnl") {
+			names = append(names, name)
+		}
+	}
+	for range 1 + rng.IntN(3) {
+		if len(names) == 0 {
+			return
+		}
+		name := names[rng.IntN(len(names))]
+		info, err := m.disk.Stat(name)
+		if err != nil || info.Size == 0 {
+			continue
+		}
+		// Most of a segment is zeros that nobody reads: the beginning is where the harm is.
+		bit := rng.Int64N(8 * min(info.Size, 64<<10))
+		m.c.h.Add(m.name, "disk: bit %d of %s goes bad", bit, name)
+		if err := m.disk.FlipBit(name, bit); err != nil {
+			m.c.h.Add(m.name, "disk: %v", err)
+		}
+	}
 }
 
 func (m *member) slowDisk(d time.Duration) {

@@ -141,6 +141,14 @@ func (n *nemesis) more(f Fault, m *member) {
 		c.check.Lost(m.name)
 		m.breakDisk([]errorfs.Kind{errorfs.Read, errorfs.Write, errorfs.Sync, errorfs.Write | errorfs.Sync, errorfs.Changes}[n.rng.IntN(5)])
 		n.later(4*time.Second, m.healDisk)
+	case FaultRot:
+		if !m.up || !c.check.MayLose(m.name) {
+			return
+		}
+		m.kill(n.rng.Uint64(), 1, false)
+		c.check.Lost(m.name)
+		m.rot(n.rng)
+		n.again(m)
 	case FaultFull:
 		m.fillDisk()
 		n.later(10*time.Second, m.healDisk)

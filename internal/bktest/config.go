@@ -49,6 +49,7 @@ type Config struct {
 	For     time.Duration // how long there is trouble
 	Calm    time.Duration // mean time between two troubles
 	Latency time.Duration
+	Dirs    [2]int // journal and ledger directories of each bookie
 	Faults  []Fault
 }
 
@@ -66,6 +67,7 @@ func NewConfig(seed uint64) Config {
 	for range rng.IntN(3) {
 		c.Quorums = append(c.Quorums, all[rng.IntN(len(all))])
 	}
+	c.Dirs = [2]int{1 + rng.IntN(4)/3, 1 + rng.IntN(3)/2}
 	for _, f := range AllFaults {
 		if rng.IntN(3) == 0 {
 			c.Faults = append(c.Faults, f)
@@ -83,6 +85,6 @@ func (c *Config) String() string {
 	for i, f := range c.Faults {
 		kinds[i] = string(f)
 	}
-	return fmt.Sprintf("seed %d: %d bookies, %d clients, %d ledgers of up to %d entries, quorums %v, deferred %v, latency %v, %v of trouble every %v: %s",
-		c.Seed, c.Bookies, c.Clients, c.Ledgers, c.Entries, c.Quorums, c.Defer, c.Latency, c.For, c.Calm, strings.Join(kinds, " "))
+	return fmt.Sprintf("seed %d: %d bookies, %d clients, %d ledgers of up to %d entries, quorums %v, deferred %v, directories %v, latency %v, %v of trouble every %v: %s",
+		c.Seed, c.Bookies, c.Clients, c.Ledgers, c.Entries, c.Quorums, c.Defer, c.Dirs, c.Latency, c.For, c.Calm, strings.Join(kinds, " "))
 }

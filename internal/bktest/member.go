@@ -50,10 +50,15 @@ const (
 	logBytes     = 1 << 20
 )
 
-func newDisk() *memfs.FS { return memfs.New("/journal", "/ledgers") }
+func (m *member) newDisk() *memfs.FS {
+	journals, ledgers := m.dirs()
+	return memfs.New(append(journals, ledgers...)...)
+}
 
 func newMember(c *Cluster, name string) *member {
-	return &member{c: c, name: name, disk: newDisk(), kept: true}
+	m := &member{c: c, name: name, kept: true}
+	m.disk = m.newDisk()
+	return m
 }
 
 // injector says what the member's disk does wrong.
@@ -73,7 +78,7 @@ func (m *member) injector() errorfs.Injector {
 // groupWrite reports whether a write is a group of a journal. Only those are slowed down: other files are written under
 // locks, and who waits for a lock holds up the bubble's clock, which would then never end the delay.
 func groupWrite(op errorfs.Op) bool {
-	return op.Kind == errorfs.Write && strings.HasPrefix(op.Path, "/journal/") && op.Off >= vfs.Align && op.Len < 64<<10
+	return op.Kind == errorfs.Write && strings.HasPrefix(op.Path, "/journal") && op.Off >= vfs.Align && op.Len < 64<<10
 }
 
 func (m *member) dirs() (journals, ledgers []string) {
@@ -177,7 +182,7 @@ func (m *member) wipe() error {
 	m.c.h.Add(m.name, "has lost its disk")
 	m.c.check.Lost(m.name)
 	m.kept = false
-	m.disk = newDisk()
+	m.disk = m.newDisk()
 	store := m.c.tree.Open()
 	defer func() { _ = store.Close() }()
 	journals, ledgers := m.dirs()
@@ -204,7 +209,7 @@ func (m *member) rot(rng *rand.Rand) {
 	m.kept = false
 	var names []string
 	for _, name := range m.disk.Files() {
-		if strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "/journal/") && strings.HasSuffix(name, ".jnl") {
+		if strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "/journal") && strings.HasSuffix(name, ".jnl") {
 			names = append(names, name)
 		}
 	}

@@ -301,6 +301,9 @@ func (b *bookie) answer(w *world, m *message) {
 	if odds := map[bool]int{true: 4, false: 1}[m.kind == msgAdd] * w.cfg.Calm; w.cuts > 0 && !w.calm && m.kind < msgLength && w.rng.IntN(odds) == 0 {
 		w.doomed = b
 	}
+	if m.kind == msgReadd && w.losses > 0 && !w.calm && !k.record.Names(b.id) && w.rng.IntN(2) == 0 {
+		w.ruined = b // and of all losses that of a bookie which a recovery has chosen and not yet named
+	}
 	if a == ledger.AnswerNegative {
 		if m.kind == msgRecoveryRead {
 			r.denied[m.act.Entry] = true

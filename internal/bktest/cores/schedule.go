@@ -65,6 +65,16 @@ func (w *world) step() bool {
 			return true
 		}
 	}
+	if b := w.ruined; b != nil {
+		w.ruined = nil
+		if w.losses > 0 && w.mayLose(b) {
+			w.losses--
+			w.say("%s loses its data", b.id)
+			b.lose(w, true)
+			w.check()
+			return true
+		}
+	}
 	var all []choice
 	add := func(weight int, run func()) { all = append(all, choice{weight, run}) }
 	w.messageChoices(add)

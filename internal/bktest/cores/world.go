@@ -25,6 +25,7 @@ type world struct {
 
 	calm   bool    // the trouble is over
 	doomed *bookie // its power fails next
+	ruined *bookie // its disk is lost next
 	cuts   int
 	losses int
 	faults int

@@ -323,17 +323,15 @@ func (c *conn) keep(used int) error {
 // of a frame can not keep one another from the rest.
 func (c *conn) growIn(rest []byte, need int) error {
 	size := min(need, max(bufLarge, 2*len(rest)))
-	from, got := c.inFrom, int64(0)
-	if from != c.srv.frames {
-		if from, got = c.srv.buffers, int64(need); need > bufLarge || !from.try(got, laneOrdinary) {
-			from = c.srv.frames
-			if got = from.acquire(got, laneOf(rest), c.closing); got == 0 {
-				return net.ErrClosed
-			}
-			c.armedAt, c.frameAt = 0, 0 // the wait was not the peer's fault
+	from, got := c.inFrom, c.inBudget
+	if from == c.srv.frames {
+		c.inBudget = 0 // it moves along
+	} else if from, got = c.srv.buffers, int64(need); need > bufLarge || !from.try(got, laneOrdinary) {
+		from = c.srv.frames
+		if got = from.acquire(got, laneOf(rest), c.closing); got == 0 {
+			return net.ErrClosed
 		}
-	} else {
-		got, c.inBudget = c.inBudget, 0
+		c.armedAt, c.frameAt = 0, 0 // the wait was not the peer's fault
 	}
 	bigger := getBuf(size)
 	*bigger = append(*bigger, rest...)

@@ -262,7 +262,10 @@ func newRecoveryAuditCommand(o *clusterOptions) *cobra.Command {
 					return exit(exitRefused, errors.New("no auditor is elected: run a bookie or the role recovery"))
 				}
 				d, err := v.Replication.Delay(ctx)
-				if err != nil && !errors.Is(err, metadata.ErrNotFound) {
+				if errors.Is(err, metadata.ErrNotFound) {
+					return exit(exitRefused, fmt.Errorf("the auditor %s has only just been elected, and is looking already", name))
+				}
+				if err != nil {
 					return err
 				}
 				if err := v.Replication.SetDelay(ctx, d, false); err != nil {

@@ -42,7 +42,10 @@ func (a *auditor) office(ctx context.Context) error {
 	}
 	a.elected.Store(true)
 	a.s.o.Logger.Info("elected auditor", "name", a.s.o.Name)
-	defer a.elected.Store(false)
+	defer func() {
+		a.elected.Store(false)
+		a.s.m.marks.Store(0) // the next auditor's to tell
+	}()
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()

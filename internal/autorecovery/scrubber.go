@@ -24,7 +24,8 @@ func newScrubber(s *Service) *scrubber {
 }
 
 func (c *scrubber) run(ctx context.Context) {
-	next := time.Now().Add(c.s.o.ScrubEvery)
+	// When the last one was is not remembered: a process that is restarted often scrubs an hour after each start.
+	next := time.Now().Add(min(c.s.o.ScrubEvery, time.Hour))
 	for {
 		c.round(ctx)
 		if c.s.o.ScrubEvery > 0 && !time.Now().Before(next) {

@@ -52,12 +52,14 @@ type worker struct {
 	mu       sync.Mutex
 	inHand   map[ledger.ID]*LedgerState
 	failures map[ledger.ID]int
-	changed  chan struct{} // closed and replaced when bookies came or went
+	later    map[ledger.ID]time.Time // not taken before, though nobody holds its lock
+	held     int                     // ledgers in hand that only wait
+	changed  chan struct{}           // closed and replaced when bookies came or went
 }
 
 func newWorker(s *Service) *worker {
 	return &worker{s: s, wake: make(chan struct{}, 1), slots: semaphore.NewWeighted(int64(s.o.Parallel)), hands: semaphore.NewWeighted(int64(s.o.InHand)),
-		inHand: map[ledger.ID]*LedgerState{}, failures: map[ledger.ID]int{}, changed: make(chan struct{})}
+		inHand: map[ledger.ID]*LedgerState{}, failures: map[ledger.ID]int{}, later: map[ledger.ID]time.Time{}, changed: make(chan struct{})}
 }
 
 func (w *worker) states() []LedgerState {
@@ -134,6 +136,7 @@ func (w *worker) watchBookies(ctx context.Context) {
 		w.mu.Lock()
 		close(w.changed)
 		w.changed = make(chan struct{})
+		clear(w.later)
 		w.mu.Unlock()
 	}
 }
@@ -180,7 +183,32 @@ func (w *worker) sweep(ctx context.Context, wg *sync.WaitGroup) error {
 func (w *worker) has(id ledger.ID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if at, ok := w.later[id]; ok {
+		if time.Now().Before(at) {
+			return true
+		}
+		delete(w.later, id)
+	}
 	return w.inHand[id] != nil
+}
+
+// mayHold reports whether one more ledger that only waits may keep its lock. Beyond half of the hands they are let go, and
+// remembered: those that can be repaired must not wait for those that can not.
+func (w *worker) mayHold(id ledger.ID, d time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held < w.s.o.InHand/2 {
+		w.held++
+		return true
+	}
+	w.later[id] = time.Now().Add(d)
+	return false
+}
+
+func (w *worker) unhold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held--
 }
 
 // take locks one ledger and works on it beside the dispatcher. It waits for a slot.
@@ -246,9 +274,12 @@ func (w *worker) hold(ctx context.Context, id ledger.ID, lock *metadata.Lock) {
 		if ctx.Err() == nil {
 			d := w.failed(id)
 			log.Warn("under-replicated ledger can not be repaired now", "again_in", d, "error", err)
-			w.s.m.held.Inc()
-			w.state(id, "held: "+string(outcome))
-			w.wait(work, d)
+			if w.mayHold(id, d) {
+				w.s.m.held.Inc()
+				w.state(id, "held: "+string(outcome))
+				w.wait(work, d)
+				w.unhold()
+			}
 		}
 	}
 	cancel(nil)

@@ -164,3 +164,22 @@ func keys(m map[ledger.ID][]ledger.BookieID) []ledger.ID {
 	}
 	return out
 }
+
+// TestRepairableLedgersDoNotWaitForOthers: more ledgers that can not be repaired than a worker may hold do not keep it from
+// the one that can.
+func TestRepairableLedgersDoNotWaitForOthers(t *testing.T) {
+	k := newKit(t, 3)
+	for range 12 {
+		k.closed(quorum(1, 1, 1), 1, "bk2")
+	}
+	good := k.closed(quorum(2, 2, 2), 5, "bk1", "bk2")
+	k.members[2].stop()
+	n := k.node("n1", patient, func(o *Options) { o.Parallel, o.InHand, o.FailedHold = 2, 4, time.Hour; o.private.noAuditor = true })
+	require.NoError(t, n.auditor.auditBookies(k.ctx()))
+	require.Len(t, k.marks(), 13)
+	k.eventually("the good one is repaired", func() bool { return !k.record(good).Names("bk2") })
+	k.eventually("each of the others was looked at", func() bool { return n.outcomes(OutcomeSingle) >= 12 })
+	require.NoError(t, k.members[2].start())
+	k.unmarked()
+	k.check(good, 5)
+}

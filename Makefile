@@ -56,6 +56,9 @@ overload: build ## one bookie with more than it can take, and its memory budget,
 sim: ## simulate SEEDS (300) runs of each layer, or of LAYER=cores|cluster; prints the seeds that fail
 	$(GO) run ./tools/sim -seeds $(or $(SEEDS),300) -layer '$(LAYER)' -first $(or $(FIRST),1)
 
+sim-ci: ## 300 seeds of the cores layer, and a minute of whole clusters
+	$(GO) test -count=1 -run '^Test(Cluster|Seeds|Replay)$$' ./internal/bktest/cores ./internal/bktest -args -sim.seed=1
+
 sim-seed: ## run one SEED of LAYER again and print its whole history
 	$(GO) test -count=1 -run '^Test(Cluster|Seeds)$$' ./internal/bktest$(if $(filter cores,$(LAYER)),/cores) -args -sim.seed=$(SEED) -sim.seeds=1 -sim.debug
 

@@ -26,7 +26,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first walk")
 	flag.IntVar(&o.workers, "workers", 2, "goroutines")
 	flag.Int64Var(&o.states, "states", 40<<20, "states after which a search gives up")
-	flag.Int64Var(&o.largeStates, "large-states", 2<<20, "states after which the search of a large world gives up")
+	flag.Int64Var(&o.largeStates, "large-states", 1<<20, "states after which the search of a large world gives up")
 	flag.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

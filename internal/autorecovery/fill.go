@@ -25,7 +25,7 @@ var ErrUnreadable = errors.New("no bookie that answers has the entry")
 var errObsolete = errors.New("the ledger's record has changed")
 
 // fillParallel bounds the entries of one place that are copied at once.
-const fillParallel = 64
+const fillParallel = 16
 
 // filling copies what one place lacks.
 type filling struct {
@@ -36,6 +36,7 @@ type filling struct {
 	lock   *metadata.Lock
 	copies *ledgerclient.Copies
 	p      place
+	prefer int // index that reads begin with: entries read in order from one bookie are read ahead there
 }
 
 // run gives a place its entries: on the bookie that is there, if that answers and takes adds, otherwise on another one, which
@@ -86,6 +87,7 @@ func (f *filling) copyEntries(ctx context.Context, plan *ledger.Copy) error {
 	}
 	inPlace := plan.To == plan.From
 	size := f.entrySize()
+	f.prefer = rand.IntN(f.m.Ensemble)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(fillParallel)
 	for e := first; e <= end && gctx.Err() == nil; e++ {
@@ -145,10 +147,9 @@ func (f *filling) copyEntry(ctx context.Context, plan *ledger.Copy, e ledger.Ent
 func (f *filling) read(ctx context.Context, plan *ledger.Copy, e ledger.EntryID) ([]byte, error) {
 	q, ensemble := f.m.Quorum(), f.m.Fragments[f.p.fragment].Bookies
 	var sources []ledger.BookieID
-	start := rand.IntN(q.Write)
-	for n := range q.Write {
-		b := ensemble[q.Index(e, (start+n)%q.Write)]
-		if b != plan.From && f.cl.up(b) {
+	for n := range ensemble {
+		index := (f.prefer + n) % len(ensemble)
+		if b := ensemble[index]; q.Stores(e, index) && b != plan.From && f.cl.up(b) {
 			sources = append(sources, b)
 		}
 	}

@@ -16,7 +16,7 @@ type bucket struct {
 }
 
 // bucketBurst is how much of a second may pass at once after a pause.
-const bucketBurst = 250 * time.Millisecond
+const bucketBurst = 20 * time.Millisecond
 
 func newBucket(rate int64) *bucket { return &bucket{rate: float64(rate), last: time.Now()} }
 

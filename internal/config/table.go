@@ -310,7 +310,7 @@ var settings = []*Setting{
 	},
 	{
 		Key: "recovery.rate", Default: "auto", Auto: true, Range: "auto, or bytes per second", Reload: true,
-		Doc: "Bytes per second that this node may copy; auto is 64MiB.", Old: "replicationRateByBytes",
+		Doc: "Bytes per second that this node may copy; auto is 16MiB.", Old: "replicationRateByBytes",
 		field: func(c *Config) any { return &c.Recovery.Rate },
 	},
 	{

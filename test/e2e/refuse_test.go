@@ -164,7 +164,7 @@ func TestRunWithoutACluster(t *testing.T) {
 	f.refused(t, 11, f.write(t, "a.toml", f.toml("node-1")), "cluster init")
 	f.uri = fmt.Sprintf("etcd://127.0.0.1:%d/ledgers", freePort(t))
 	f.refused(t, 4, f.write(t, "b.toml", f.toml("node-1")), "metadata store")
-	f.uri = "zk+hierarchical://127.0.0.1:2181/ledgers"
+	f.uri = "zk+flat://127.0.0.1:2181/ledgers"
 	f.refused(t, 1, f.write(t, "c.toml", f.toml("node-1")), "metadata")
 }
 

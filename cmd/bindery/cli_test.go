@@ -278,6 +278,35 @@ func TestStandaloneLayout(t *testing.T) {
 	require.Equal(t, []string{"/d/bookie-2/journal"}, p.bookies[1].journalDirs)
 }
 
+func TestStandaloneRefusesBeforeItWrites(t *testing.T) {
+	t.Chdir(t.TempDir())
+	entries := func(dir string) (names []string) {
+		list, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range list {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	require.NoError(t, os.MkdirAll("docs/a", 0o700))
+	fails(t, bookie.ExitConfig, `holds "a" and is no data directory`, "standalone", "--data-dir", "docs")
+	require.Equal(t, []string{"a"}, entries("docs"))
+
+	require.NoError(t, os.MkdirAll("old/bookie-1", 0o700))
+	require.NoError(t, os.WriteFile("old/standalone.json", []byte("{}"), 0o600))
+	fails(t, bookie.ExitIdentity, "old/metadata is missing", "standalone", "--data-dir", "old")
+	require.Equal(t, []string{"bookie-1", "standalone.json"}, entries("old"))
+	require.NoError(t, os.Remove("old/bookie-1"))
+	require.NoError(t, refuseForeign("old"), "a first start that was cut off")
+
+	require.Equal(t, []string{"old/bookie-1", "old/bookie-2"}, missingBookies("old", layout{Bookies: []int{1, 2}}))
+	err := explainMissing(exit(bookie.ExitLocked, errors.New("--accept-loss")), []string{"old/bookie-1"})
+	require.Equal(t, bookie.ExitLocked, exitCode(err))
+	require.ErrorContains(t, err, "old/bookie-1 is missing")
+	require.NotContains(t, err.Error(), "accept-loss")
+	require.NoError(t, explainMissing(nil, []string{"old/bookie-1"}))
+}
+
 func TestStandaloneDefaults(t *testing.T) {
 	t.Setenv("BINDERY_METADATA__URI", "etcd://other:1/ledgers") // of the client commands
 	o := standaloneOptions{}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -326,7 +325,10 @@ func confirmFormat(c *cobra.Command, uri, id string) error {
 		return exit(exitRefused, errors.New("formatting a cluster can not be undone: give --yes, or run it on a terminal"))
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "Type the instance id to wipe every ledger of the cluster at %s: ", uri)
-	line, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
+	line, err := answers(c).ReadString('\n')
+	if errors.Is(err, errInterrupted) {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
 	if err != nil || strings.TrimSpace(line) != id {
 		return exit(exitRefused, errors.New("not confirmed; nothing was changed"))
 	}

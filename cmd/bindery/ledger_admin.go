@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -226,10 +225,13 @@ func confirm(c *cobra.Command, ids []ledgerclient.LedgerID) error {
 	if !isTerminal(c.InOrStdin()) {
 		return exit(exitRefused, errors.New("deleting a ledger can not be undone: give --yes, or run it on a terminal"))
 	}
-	in := bufio.NewReader(c.InOrStdin())
+	in := answers(c)
 	for _, id := range ids {
 		fmt.Fprintf(c.ErrOrStderr(), "Type %d to delete ledger %d for good: ", id, id)
 		line, err := in.ReadString('\n')
+		if errors.Is(err, errInterrupted) {
+			return fmt.Errorf("%w; nothing is deleted", err)
+		}
 		if err != nil || strings.TrimSpace(line) != strconv.FormatInt(int64(id), 10) {
 			return exit(exitRefused, fmt.Errorf("ledger %d was not confirmed; nothing is deleted", id))
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -144,9 +143,9 @@ func (s *lineSplitter) next() ([]byte, error) {
 // openInput opens a file or standard input and returns its size, 0 if unknown.
 func openInput(c *cobra.Command, name string) (io.ReadCloser, int64, error) {
 	if name == "-" {
-		return io.NopCloser(c.InOrStdin()), 0, nil
+		return io.NopCloser(newInterruptibleReader(c.Context(), c.InOrStdin())), 0, nil
 	}
-	f, err := os.Open(name)
+	f, err := openInterruptible(c.Context(), name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -159,11 +158,13 @@ func openInput(c *cobra.Command, name string) (io.ReadCloser, int64, error) {
 		f.Close()
 		return nil, 0, fmt.Errorf("%s is a directory", name)
 	}
-	size := int64(0)
 	if info.Mode().IsRegular() {
-		size = info.Size()
+		return f, info.Size(), nil
 	}
-	return f, size, nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{newInterruptibleReader(c.Context(), f), f}, 0, nil
 }
 
 func (o *ledgerWriteOptions) run(c *cobra.Command, name string) error {
@@ -193,10 +194,21 @@ func (o *ledgerWriteOptions) run(c *cobra.Command, name string) error {
 			return err
 		}
 		p := startProgress(c.ErrOrStderr(), size, o.noProgress)
+		said := make(chan struct{})
+		silent := context.AfterFunc(ctx, func() {
+			defer close(said)
+			fmt.Fprintf(c.ErrOrStderr(), "bindery: interrupted: sealing ledger %d; a second signal leaves it open\n", w.ID())
+		})
 		err = copyEntries(ctx, entries, w, p)
 		p.finish()
 		// The ledger is sealed also after an interruption: what was written is worth as much as the rest would have been.
 		cerr := w.Close(context.WithoutCancel(ctx))
+		if !silent() {
+			<-said
+		}
+		if cerr != nil {
+			fmt.Fprintf(c.ErrOrStderr(), "bindery: ledger %d is left open; seal it with `bindery ledger recover %d`\n", w.ID(), w.ID())
+		}
 		if err == nil {
 			err = cerr
 		}
@@ -258,5 +270,3 @@ func copyEntries(ctx context.Context, entries splitter, w *ledgerclient.Writer, 
 	}
 	return err
 }
-
-var errInterrupted = errors.New("interrupted")

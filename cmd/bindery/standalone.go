@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ import (
 
 const (
 	standaloneName    = "standalone.json"
+	metadataDirName   = "metadata"
+	bookieDirPrefix   = "bookie-"
 	standaloneMemory  = 1 << 30 // a laptop has other things to do; storage.memory overrides it
 	standaloneTTL     = 10 * time.Second
 	bookiesMax        = 64
@@ -91,6 +94,9 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return exit(bookie.ExitConfig, fmt.Errorf("data directory: %w", err))
 	}
+	if err := refuseForeign(dir); err != nil { // before anything is written into it
+		return err
+	}
 	lock, err := lockDataDir(c.Context(), filepath.Join(dir, "LOCK"))
 	if errors.Is(err, vfs.ErrLocked) {
 		return exit(bookie.ExitLocked, fmt.Errorf("data directory %s is in use by another process", o.dataDir))
@@ -107,6 +113,7 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	gone := missingBookies(dir, lay)
 	p := newProcess(l, c.ErrOrStderr())
 	p.hangupReloads = !isTerminal(c.ErrOrStderr()) // a terminal that goes away takes its programs with it
 	p.resolve = func(l *config.Loaded) config.Effective { return resolveStandalone(l, len(lay.Bookies)) }
@@ -127,7 +134,28 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 		_, err := fmt.Fprintf(c.OutOrStdout(), "ready: %d bookies on %s; metadata %s; admin %s\n", len(ep.Bookies), strings.Join(ep.Bookies, " "), ep.Metadata, ep.Admin)
 		return err
 	})
-	return errors.Join(err, removeEndpoints(dir))
+	return errors.Join(explainMissing(err, gone), removeEndpoints(dir))
+}
+
+// missingBookies lists the bookies of a layout that have no directory: new ones, and lost ones.
+func missingBookies(dir string, lay layout) []string {
+	var out []string
+	for i := range lay.Bookies {
+		name := filepath.Join(dir, fmt.Sprintf("%s%d", bookieDirPrefix, i+1))
+		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// explainMissing words the refusal of a bookie that the metadata knows and whose directory is gone: the way out of a fleet,
+// `node init --accept-loss`, is not standalone's.
+func explainMissing(err error, gone []string) error {
+	if len(gone) == 0 || exitCode(err) != bookie.ExitLocked {
+		return err
+	}
+	return exit(bookie.ExitLocked, fmt.Errorf("%s is missing, which a bookie of this cluster had: restore it, or start anew with another --data-dir", strings.Join(gone, ", ")))
 }
 
 // lockDataDir takes the lock of the data directory. One that is held gets a moment: a process that was killed holds its
@@ -184,9 +212,6 @@ func (o *standaloneOptions) layout(dir string) (layout, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		lay.Version = standaloneVersion
-		if err := refuseForeign(dir); err != nil {
-			return lay, err
-		}
 	case err != nil:
 		return lay, exitIO(err)
 	default:
@@ -220,16 +245,31 @@ func (o *standaloneOptions) layout(dir string) (layout, error) {
 	return lay, nil
 }
 
-// refuseForeign keeps a new cluster out of a directory that holds something else.
+// refuseForeign keeps a new cluster out of a directory that holds something else, and an old one from starting without
+// what it had: an empty metadata store would deny every ledger.
 func refuseForeign(dir string) error {
 	names, err := vfs.OS().List(dir)
 	if err != nil {
 		return exitIO(err)
 	}
+	if slices.Contains(names, standaloneName) {
+		return refuseIncomplete(dir, names)
+	}
 	for _, n := range names {
 		if n != "LOCK" {
 			return exit(bookie.ExitConfig, fmt.Errorf("%s holds %q and is no data directory of standalone: name an empty or a new one with --data-dir", dir, n))
 		}
+	}
+	return nil
+}
+
+// refuseIncomplete names what is missing in a directory that had it. A first start makes the metadata before any bookie, so
+// that one that was cut off has neither.
+func refuseIncomplete(dir string, names []string) error {
+	held := slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, bookieDirPrefix) })
+	if held && !slices.Contains(names, metadataDirName) {
+		return exit(bookie.ExitIdentity, fmt.Errorf("%s is missing and %s has bookies with data: restore it, or start anew with another --data-dir",
+			filepath.Join(dir, metadataDirName), dir))
 	}
 	return nil
 }
@@ -274,11 +314,11 @@ func planStandalone(dir string, lay layout) plan {
 		sessionTTL:  standaloneTTL,
 		httpListen:  loopback(lay.Admin),
 		member: &etcdmeta.EmbeddedOptions{
-			Dir: filepath.Join(dir, "metadata"), ClientURL: "http://" + loopback(lay.Metadata), PeerURL: "http://" + loopback(lay.MetadataPeer),
+			Dir: filepath.Join(dir, metadataDirName), ClientURL: "http://" + loopback(lay.Metadata), PeerURL: "http://" + loopback(lay.MetadataPeer),
 		},
 	}
 	for i, port := range lay.Bookies {
-		base := filepath.Join(dir, fmt.Sprintf("bookie-%d", i+1))
+		base := filepath.Join(dir, fmt.Sprintf("%s%d", bookieDirPrefix, i+1))
 		p.bookies = append(p.bookies, bookiePlan{
 			id: fmt.Sprintf("standalone-%d", i+1), listen: loopback(port), advertised: loopback(port), admin: loopback(lay.Admin), prepare: true,
 			journalDirs: []string{filepath.Join(base, "journal")}, ledgerDirs: []string{filepath.Join(base, "ledgers")},

@@ -275,7 +275,7 @@ func (r *Replication) adopt(ctx context.Context, l *Lock, id ledger.ID) (*Lock, 
 func (l *Lock) Release(ctx context.Context) error {
 	var t Txn
 	for _, c := range l.checks {
-		t.Deletes = append(t.Deletes, Delete{Key: c.Key, Version: c.Version})
+		t.Deletes = append(t.Deletes, Delete(c))
 	}
 	_, err := l.r.store.Txn(ctx, t)
 	if err == nil || errors.Is(err, ErrVersion) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrSessionLost) {

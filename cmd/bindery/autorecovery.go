@@ -82,7 +82,7 @@ func newRecoveryStatusCommand(o *clusterOptions) *cobra.Command {
 				}
 				return printTable(c.OutOrStdout(), []string{"RECOVERY", ""}, [][]string{
 					{"re-replication", on}, {"auditor", auditor}, {"lost bookie delay", s.Delay},
-					{"under-replicated", plural(s.Marked, "ledger")}, {"in hand", fmt.Sprintf("%s by %s", plural(s.Locked, "ledger"), none(s.Workers))},
+					{"under-replicated", plural(s.Marked, "ledger")}, {"in hand", inHand(s)},
 					{"missing bookies", none(s.Missing)}, {"draining bookies", none(s.Draining)}, {"last full check", last},
 				})
 			})
@@ -90,6 +90,14 @@ func newRecoveryStatusCommand(o *clusterOptions) *cobra.Command {
 	}
 	addOutputFlag(c, &output)
 	return c
+}
+
+// inHand says how many ledgers workers have locked, and which workers.
+func inHand(s recoveryStatus) string {
+	if s.Locked == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%s by %s", plural(s.Locked, "ledger"), strings.Join(s.Workers, ", "))
 }
 
 func readRecoveryStatus(ctx context.Context, v *metadata.Views) (s recoveryStatus, err error) {
@@ -247,6 +255,13 @@ func newRecoveryAuditCommand(o *clusterOptions) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return o.withCluster(c, func(ctx context.Context, _ string, v *metadata.Views) error {
+				on, err := v.Replication.Enabled(ctx)
+				if err != nil {
+					return err
+				}
+				if !on {
+					return exit(exitRefused, errors.New("auditing is switched off: `bindery recovery on` lets it go on"))
+				}
 				name, err := v.Election.Current(ctx)
 				if err != nil {
 					return err

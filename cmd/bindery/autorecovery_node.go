@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/binderylog/bindery/internal/autorecovery"
@@ -23,7 +24,7 @@ func newNodeDrainCommand() *cobra.Command {
 			"one of the sources, and waits for it. The bookie must be read-only (`bindery node readonly on`), so that nothing new comes.\n" +
 			"Open ledgers are closed, as they are when a bookie is lost. It may be interrupted: the workers go on, and the command shows\n" +
 			"the progress when it is run again. --cancel takes it back; what has moved stays where it is.\n\n" +
-			"Exit codes: 3 the bookie takes adds, or re-replication is switched off; 4 some ledgers can not be moved, and which.",
+			"Exit codes: 3 no such bookie, it takes adds, or re-replication is switched off; 4 some ledgers can not be moved, and which.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := bookieID(args[0])
@@ -32,7 +33,7 @@ func newNodeDrainCommand() *cobra.Command {
 			}
 			return o.withCluster(c, func(ctx context.Context, _ string, v *metadata.Views) error {
 				if cancel {
-					return v.Replication.SetDraining(ctx, id, false, time.Now())
+					return cancelDrain(ctx, c, v, id)
 				}
 				return drain(ctx, c, v, id, output)
 			})
@@ -44,7 +45,44 @@ func newNodeDrainCommand() *cobra.Command {
 	return c
 }
 
+// requireBookie refuses an id that nothing in the cluster knows: a mistyped one would have nothing to move, too.
+func requireBookie(ctx context.Context, v *metadata.Views, id ledger.BookieID) error {
+	if _, _, err := v.Cookies.Get(ctx, id); !errors.Is(err, metadata.ErrNotFound) {
+		return err
+	}
+	up, err := v.Bookies.Registrations(ctx, id)
+	if err != nil || len(up) > 0 {
+		return err
+	}
+	for _, err := range v.Ledgers.Naming(ctx, id) {
+		return err // one is enough
+	}
+	return exit(exitRefused, fmt.Errorf("no such bookie: %s (`bindery cluster bookies` lists them)", id))
+}
+
+func cancelDrain(ctx context.Context, c *cobra.Command, v *metadata.Views, id ledger.BookieID) error {
+	list, err := v.Replication.Draining(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(list, id) {
+		if err := requireBookie(ctx, v, id); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "bookie %s was not being drained\n", id)
+		return err
+	}
+	if err := v.Replication.SetDraining(ctx, id, false, time.Now()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "bookie %s is not drained any more; what has moved stays where it is\n", id)
+	return err
+}
+
 func drain(ctx context.Context, c *cobra.Command, v *metadata.Views, id ledger.BookieID, output outputFormat) error {
+	if err := requireBookie(ctx, v, id); err != nil {
+		return err
+	}
 	up, err := v.Bookies.Registrations(ctx, id)
 	if err != nil {
 		return err
@@ -101,7 +139,7 @@ func newNodeDecommissionCommand() *cobra.Command {
 		Long: "Has the cluster's replication workers make new copies of every ledger that the stopped bookie had, waits for it, and removes\n" +
 			"the bookie's cookie. Only then may its id be used again with empty disks. Refused while the bookie is registered: one that\n" +
 			"still runs is emptied with `bindery node drain`.\n\n" +
-			"Exit codes: 3 the bookie is running, or re-replication is switched off; 4 some ledgers can not be moved, and which.",
+			"Exit codes: 3 no such bookie, it is running, or re-replication is switched off; 4 some ledgers can not be moved, and which.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := bookieID(args[0])
@@ -120,6 +158,9 @@ func newNodeDecommissionCommand() *cobra.Command {
 }
 
 func decommission(ctx context.Context, c *cobra.Command, v *metadata.Views, id ledger.BookieID, output outputFormat, keep bool) error {
+	if err := requireBookie(ctx, v, id); err != nil {
+		return err
+	}
 	up, err := v.Bookies.Registrations(ctx, id)
 	if err != nil {
 		return err

@@ -118,7 +118,7 @@ func (m recoveryMetrics) WritePrometheus(w io.Writer) {
 
 // showProgress is one line about the emptying of a bookie.
 func showProgress(p autorecovery.Progress) string {
-	line := fmt.Sprintf("%s of %s left", plural(p.Ledgers, "ledger"), plural(max(p.Total, p.Ledgers), "ledger"))
+	line := fmt.Sprintf("%d of %s left", p.Ledgers, plural(max(p.Total, p.Ledgers), "ledger"))
 	if p.Bytes > 0 {
 		line += ", about " + humanBytes(p.Bytes)
 	}

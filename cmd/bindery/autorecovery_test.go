@@ -85,12 +85,31 @@ func TestRecoveryCommands(t *testing.T) {
 	<-won.Done()
 
 	// What is refused, and says what to do.
+	for _, args := range [][]string{{"drain"}, {"drain", "--cancel"}, {"decommission"}} {
+		_, stderr := run(exitRefused, append(append([]string{"node"}, args...), "nosuch")...)
+		require.Contains(t, stderr, "no such bookie: nosuch (`bindery cluster bookies` lists them)")
+	}
+	_, err = v.Cookies.Put(t.Context(), "b1:3181", []byte("cookie"), metadata.Absent)
+	require.NoError(t, err)
 	_, stderr := run(exitRefused, "node", "drain", "b1:3181")
 	require.Contains(t, stderr, "node decommission b1:3181")
 	run(0, "recovery", "off")
 	_, stderr = run(exitRefused, "node", "decommission", "b1:3181")
 	require.Contains(t, stderr, "bindery recovery on")
+	_, stderr = run(exitRefused, "recovery", "audit")
+	require.Contains(t, stderr, "bindery recovery on")
 	run(0, "recovery", "on")
+
+	out, _ = run(0, "node", "drain", "b1:3181", "--cancel")
+	require.Equal(t, "bookie b1:3181 was not being drained\n", out)
+	require.NoError(t, v.Replication.SetDraining(t.Context(), "b1:3181", true, time.Now()))
+	out, _ = run(0, "node", "drain", "b1:3181", "--cancel")
+	require.Contains(t, out, "is not drained any more")
+	list, err := v.Replication.Draining(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, list)
+	require.Equal(t, "none", inHand(recoveryStatus{}))
+	require.Equal(t, "2 ledgers by w", inHand(recoveryStatus{Locked: 2, Workers: []string{"w"}}))
 }
 
 func TestDecommissionOfABookieThatStoresNothing(t *testing.T) {

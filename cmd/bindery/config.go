@@ -201,9 +201,15 @@ func selectSettings(names []string, all bool) ([]*config.Setting, error) {
 		if len(out) > n {
 			continue
 		}
+		if old := config.LookupOld(name); len(old) > 0 { // BookKeeper's word for it
+			out = append(out, old...)
+			continue
+		}
 		msg := fmt.Sprintf("%s: no such setting", name)
 		if near := config.Nearest(name); near != "" {
 			msg += "; did you mean " + near + "?"
+		} else {
+			msg += "; the sections are " + strings.Join(config.Sections(), ", ")
 		}
 		return nil, exit(exitUsage, errors.New(msg))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +33,7 @@ func newConfigImportCommand() *cobra.Command {
 			"equals bindery's defaults is left out. What became of each key is listed on standard error: mapped, automatic (bindery\n" +
 			"works it out), obsolete (of the JVM, Netty or RocksDB), refused (asks for what bindery does not do) or unknown (BookKeeper\n" +
 			"has no such key; it ignores misspelt keys in silence). Refused and unknown keys are kept as comments.\n\n" +
-			"Exit codes: 0 everything imported, 1 bindery would not take the result, 3 keys were refused, 4 with --strict: keys are\n" +
+			"Exit codes: 0 everything imported, 1 bindery would not take the result, 2 the output file exists, 3 keys were refused, 4 with --strict: keys are\n" +
 			"unknown.",
 		Example: "  bindery config import /opt/bookkeeper/conf/bk_server.conf -o /etc/bindery/bindery.toml\n" +
 			"  bindery config import conf/bookkeeper.conf --env-prefix PULSAR_PREFIX_",
@@ -50,6 +51,9 @@ func newConfigImportCommand() *cobra.Command {
 func (o *importOptions) run(c *cobra.Command, name string) error {
 	data, err := readConf(name)
 	if err != nil {
+		return err
+	}
+	if err := refuseOtherSyntax(name, data); err != nil {
 		return err
 	}
 	props, err := config.ParseProperties(name, data)
@@ -98,11 +102,26 @@ func readConf(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, 1<<20+1)) // the parser refuses what is longer
 }
 
+// refuseOtherSyntax refuses what is no properties file. The syntax admits nearly every line, so that a wrong file would come
+// out as a long list of unknown keys.
+func refuseOtherSyntax(name string, data []byte) error {
+	if bytes.IndexByte(data, 0) >= 0 {
+		return fmt.Errorf("%s is no text file; give BookKeeper's bk_server.conf or Pulsar's bookkeeper.conf", name)
+	}
+	for line := range bytes.Lines(data) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 2 && line[0] == '[' && line[len(line)-1] == ']' {
+			return fmt.Errorf("%s has a section %s: this is bindery's own kind of file, which needs no import (`bindery config check %s`)", name, line, name)
+		}
+	}
+	return nil
+}
+
 // writeNew writes a file that does not exist yet.
 func writeNew(name string, data []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if errors.Is(err, os.ErrExist) {
-		return exit(exitRefused, fmt.Errorf("%s exists already: remove it, or choose another name", name))
+		return exit(exitUsage, fmt.Errorf("%s exists already: remove it, or choose another name", name))
 	}
 	if err != nil {
 		return err

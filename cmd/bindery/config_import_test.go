@@ -31,7 +31,11 @@ func TestConfigImport(t *testing.T) {
 	require.Empty(t, out)
 	succeeds(t, "config", "check", toml)
 	require.Contains(t, succeeds(t, "config", "show", toml), `id                   = "bk-7"`)
-	fails(t, exitRefused, "exists already", "config", "import", conf, "-o", toml)
+	fails(t, exitUsage, "exists already", "config", "import", conf, "-o", toml)
+
+	fails(t, exitFailed, "bindery's own kind of file", "config", "import", toml)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ls"), []byte("\x7fELF\x00\x01"), 0o600))
+	fails(t, exitFailed, "is no text file", "config", "import", filepath.Join(dir, "ls"))
 
 	// What can not be imported is said, in the exit code too, and the rest is.
 	write("bookiePort=3182\nmetadataServiceUri=etcd://h:1/ledgers\nentryLogPerLedgerEnabled=true\nleadgerDirectories=/x\n")

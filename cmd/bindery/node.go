@@ -52,6 +52,7 @@ type nodeInit struct {
 	Prepared    []string `json:"prepared"`
 	Loss        string   `json:"loss,omitempty"`
 	Warnings    []string `json:"warnings"`
+	Space       string   `json:"space"`
 }
 
 func newNodeInitCommand() *cobra.Command {
@@ -122,7 +123,17 @@ func initNode(c *cobra.Command, o *configOptions, acceptLoss bool) (*nodeInit, e
 	return &nodeInit{
 		Bookie: plan.id, InstanceID: report.Instance, Incarnation: report.Number, New: report.New,
 		Created: orEmpty(report.Created), Prepared: orEmpty(report.Stamped), Loss: report.Loss, Warnings: orEmpty(warnings),
+		Space: spaceNeeded(l),
 	}, nil
+}
+
+// Segments of a journal that is little used: the open one, those in flight or zeroed ahead, and one in reserve.
+const journalSegmentsLeast = 5
+
+// spaceNeeded says what a bookie's directories take before it stores much.
+func spaceNeeded(l *config.Loaded) string {
+	return fmt.Sprintf("each journal directory takes about %s, and each ledger directory %s beside its entries, as a reserve for a full disk",
+		journalSegmentsLeast*l.Journal.SegmentSize, 2*l.Expert.EntryLogSize)
 }
 
 // orEmpty makes a list that JSON shows as [] and not as null.
@@ -139,6 +150,9 @@ func printNodeInit(c *cobra.Command, r *nodeInit) error {
 	}
 	for _, d := range r.Prepared {
 		fmt.Fprintf(c.ErrOrStderr(), "prepared %s\n", d)
+	}
+	if len(r.Prepared) > 0 {
+		fmt.Fprintf(c.ErrOrStderr(), "space: %s\n", r.Space)
 	}
 	if r.Loss != "" {
 		fmt.Fprintf(c.ErrOrStderr(), "bindery: warning: %s; at the next start the bookie's ledgers go into limbo\n", r.Loss)

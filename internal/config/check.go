@@ -29,7 +29,7 @@ func checkRoles(c *Config) error {
 		later, known := roles[r]
 		switch {
 		case !known:
-			errs = append(errs, fmt.Errorf("%q is no role; the roles are bookie, metadata, recovery, facade and offload", r))
+			errs = append(errs, fmt.Errorf("%q is no role; the roles are bookie, metadata and recovery", r))
 		case later != "":
 			errs = append(errs, fmt.Errorf("the role %q can not run: %s", r, later))
 		case seen[r]:

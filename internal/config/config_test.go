@@ -91,6 +91,10 @@ func TestRefusals(t *testing.T) {
 		{"gc order", "[gc]\nminor = { below = 0.6 }\n", []string{"gc.minor.below: 0.6 is not below gc.major.below"}},
 		{"disk order", "[disk]\nresume_below = 0.99\n", []string{"disk.resume_below: 0.99 is not between 0 and disk.full_at = 0.95"}},
 		{"tls", "[tls]\ncert = \"/x.pem\"\n", []string{"bindery.toml:2: tls.cert: TLS is not in this version; remove the setting"}},
+		{"tls enabled", "[tls]\nenabled = true\n", []string{"bindery.toml:2: tls.enabled: TLS is not in this version; remove the setting"}},
+		{"no quotes", "[bookie]\nid = node 1\n", []string{"bindery.toml:2:6: not valid TOML (strings need quotes)"}},
+		{"unquoted path", "[bookie]\nid = /data\n", []string{"bindery.toml:2:6: not valid TOML (strings need quotes)"}},
+		{"no value", "[bookie]\nid =\n", []string{"not valid TOML: a value is missing"}},
 		{"tls client auth", "[tls]\nclient_auth = true\n", []string{"tls.client_auth: TLS is not in this version"}},
 		{"role", "[run]\nroles = [\"bookie\", \"facade\"]\n", []string{"\"facade\" can not run: the Pulsar facade is not in this version"}},
 		{"no role", "[run]\nroles = [\"broker\"]\n", []string{"\"broker\" is no role"}},
@@ -232,6 +236,35 @@ func TestShowRoundTrips(t *testing.T) {
 	require.NotContains(t, b.String(), "groups_in_flight")
 	_, err = Load(Options{File: write(t, b.String())})
 	require.NoError(t, err)
+}
+
+func TestLenientRefusesWhatIsUnsafeToIgnore(t *testing.T) {
+	for _, o := range []Options{
+		{File: write(t, minimal+"[tls]\nenabled = true\n")},
+		{File: write(t, minimal+"[auth]\nprovider = \"sasl\"\n")},
+		{File: write(t, minimal), Environ: []string{"BINDERY_TLS__ENABLED=true"}},
+		{File: write(t, minimal), Set: []string{"tls.enabled=true"}},
+	} {
+		o.Lenient = true
+		_, err := Load(o)
+		require.ErrorContains(t, err, "is not in this version; remove the setting")
+		require.NotContains(t, err.Error(), "did you mean")
+	}
+	l, err := Load(Options{File: write(t, minimal+"[storagge]\nx = 1\n"), Lenient: true})
+	require.NoError(t, err)
+	require.Len(t, l.Warnings, 1)
+}
+
+func TestLookupOld(t *testing.T) {
+	for old, want := range map[string]string{"journalDirectories": "storage.journal_dirs", "httpServerPort": "http.listen", "gcWaitTime": "gc.interval"} {
+		found := LookupOld(old)
+		require.NotEmpty(t, found, old)
+		require.Equal(t, want, found[0].Key)
+	}
+	require.Empty(t, LookupOld("and"))
+	require.Empty(t, LookupOld(""))
+	require.Contains(t, Sections(), "metadata")
+	require.Equal(t, "run", Sections()[0])
 }
 
 func TestDiff(t *testing.T) {

@@ -175,7 +175,10 @@ func (l *Loaded) applyFile(name string, data []byte, lenient bool) (problems Pro
 			problems = append(problems, Problem{where, it.key, "is a table of settings, not a value", it.line})
 		case !ok:
 			p := Problem{where, it.key, unknownKey(it.key), it.line}
-			if lenient {
+			if why := unsafeToIgnore(it.key); why != "" {
+				p.Msg = why
+				problems = append(problems, p)
+			} else if lenient {
 				l.Warnings = append(l.Warnings, p)
 			} else {
 				problems = append(problems, p)
@@ -191,7 +194,24 @@ func (l *Loaded) applyFile(name string, data []byte, lenient bool) (problems Pro
 	return problems, true
 }
 
+// unsafeToIgnore says why an unknown key is refused also with --lenient: who writes it relies on a protection that is not
+// there.
+func unsafeToIgnore(key string) string {
+	for part := range strings.SplitSeq(key, ".") {
+		switch part {
+		case "tls", "ssl":
+			return laterTLS + "; remove the setting"
+		case "auth", "authentication", "sasl":
+			return "authentication is not in this version; remove the setting"
+		}
+	}
+	return ""
+}
+
 func unknownKey(key string) string {
+	if why := unsafeToIgnore(key); why != "" {
+		return why
+	}
 	if near := Nearest(key); near != "" {
 		return fmt.Sprintf("no such setting; did you mean %s?", near)
 	}
@@ -213,7 +233,10 @@ func (l *Loaded) applyEnvironment(environ []string, lenient bool) ProblemsError 
 		s, known := settingByKey[key]
 		if !known {
 			p := Problem{Where: "environment " + name, Msg: unknownVariable(key)}
-			if lenient {
+			if why := unsafeToIgnore(key); why != "" {
+				p.Msg = why
+				problems = append(problems, p)
+			} else if lenient {
 				l.Warnings = append(l.Warnings, p)
 			} else {
 				problems = append(problems, p)

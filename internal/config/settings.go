@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"sort"
 	"strings"
 )
@@ -58,6 +59,17 @@ func Settings() []*Setting { return settings }
 func Lookup(key string) (*Setting, bool) {
 	s, ok := settingByKey[key]
 	return s, ok
+}
+
+// LookupOld finds the settings that stand for a key of BookKeeper's configuration.
+func LookupOld(key string) (out []*Setting) {
+	for _, s := range settings {
+		words := strings.FieldsFunc(s.Old, func(r rune) bool { return r == ' ' || r == ',' })
+		if slices.Contains(words, key) && key != "and" && key != "others" || importRules[key].to == s.Key && key != "" {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // Nearest returns the known key closest to a misspelt one, or "".

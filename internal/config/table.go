@@ -68,14 +68,14 @@ var settings = []*Setting{
 	},
 	{
 		Key: "storage.journal_dirs", Default: "/var/lib/bindery/journal", Range: "one or more directories",
-		Doc:   "Directories of the write-ahead log, one engine each. The ledger id picks one.",
+		Doc:   "Directories of the write-ahead log, one engine each. The ledger id picks one. Each holds at least five segments of journal.segment_size, 1.25GiB with its default.",
 		Why:   "One journal on its own disk is the usual shape.",
 		Old:   "journalDirectories",
 		field: func(c *Config) any { return &c.Storage.JournalDirs }, check: checkJournalDirs,
 	},
 	{
 		Key: "storage.ledger_dirs", Default: "/var/lib/bindery/ledgers", Range: "one or more directories",
-		Doc:   "Directories of the entry logs, best one per disk.",
+		Doc:   "Directories of the entry logs, best one per disk. Beside the entries each keeps a reserve of two entry logs, 2GiB by default, with which a full disk can still be cleaned up.",
 		Why:   "See storage.journal_dirs.",
 		Old:   "ledgerDirectories",
 		field: func(c *Config) any { return &c.Storage.LedgerDirs }, check: checkLedgerDirs,

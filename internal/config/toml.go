@@ -44,9 +44,20 @@ func tomlProblem(name string, err error) *Problem {
 	var d *toml.DecodeError
 	if errors.As(err, &d) {
 		row, col := d.Position()
-		return &Problem{Where: fmt.Sprintf("%s:%d:%d", name, row, col), Msg: strings.TrimPrefix(d.Error(), "toml: ")}
+		return &Problem{Where: fmt.Sprintf("%s:%d:%d", name, row, col), Msg: tomlMessage(strings.TrimPrefix(d.Error(), "toml: "))}
 	}
 	return &Problem{Where: name, Msg: strings.TrimPrefix(err.Error(), "toml: ")}
+}
+
+// tomlMessage words the library's complaints about a value for people, whose usual slip is a string without quotes.
+func tomlMessage(msg string) string {
+	switch {
+	case msg == "unexpected character U+000A at start of value":
+		return "not valid TOML: a value is missing"
+	case strings.HasPrefix(msg, "expected keyword"), strings.HasSuffix(msg, "at start of value"), strings.HasPrefix(msg, "expected newline"), msg == "strings must be quoted":
+		return "not valid TOML (strings need quotes)"
+	}
+	return msg
 }
 
 // flatten walks the tables down to the settings.

@@ -75,12 +75,21 @@ func TestKillAndReopen(t *testing.T) {
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
-		kill := time.AfterFunc(time.Duration(80+round*61)*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		// The first victim is killed at any time, the others once they have finished something.
+		kill := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+		after := time.Duration(80+round*61) * time.Millisecond
+		if round == 0 {
+			kill.Reset(after)
+		}
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			var n, off int64
 			var log uint32
 			if _, err := fmt.Sscanf(lines.Text(), "durable %d %d %d", &n, &log, &off); err == nil {
 				next, o.Durable = n+1, Position{LogID(log), off}
+				if after > 0 && round > 0 {
+					kill.Reset(after)
+					after = 0
+				}
 			} else if strings.Contains(lines.Text(), "FAIL") {
 				t.Errorf("the victim failed: %s", lines.Text())
 			}

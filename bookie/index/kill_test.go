@@ -57,11 +57,20 @@ func TestKillAndReopen(t *testing.T) {
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
-		kill := time.AfterFunc(time.Duration(50+round*37)*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		// The first victim is killed at any time, the others once they have finished something.
+		kill := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+		after := time.Duration(50+round*37) * time.Millisecond
+		if round == 0 {
+			kill.Reset(after)
+		}
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			var n int
 			if _, err := fmt.Sscanf(lines.Text(), "done %d", &n); err == nil {
 				done = n
+				if after > 0 && round > 0 {
+					kill.Reset(after)
+					after = 0
+				}
 			}
 		}
 		_ = cmd.Wait()

@@ -75,7 +75,7 @@ func (a *adminCall) do(ctx context.Context, method, url string, body []byte) ([]
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask the admin server: %w", err)
+		return nil, unanswered(req, err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, statusBytesMax))
@@ -84,6 +84,9 @@ func (a *adminCall) do(ctx context.Context, method, url string, body []byte) ([]
 	}
 	if resp.StatusCode/100 == 2 {
 		return answer, nil
+	}
+	if resp.StatusCode == http.StatusNotFound && a.bookie > 1 {
+		return nil, noSuchBookieThere(ctx, req)
 	}
 	var p struct {
 		Detail string `json:"detail"`

@@ -14,7 +14,7 @@ func TestDeadClusterIsNoticed(t *testing.T) {
 		start := time.Now()
 		code, stdout, stderr := cli(append(args, "--metadata", "etcd://127.0.0.1:1/ledgers")...)
 		require.Less(t, time.Since(start), 8*time.Second)
-		require.Equal(t, exitFailed, code)
+		require.Equal(t, exitMetadata, code)
 		require.Empty(t, stdout)
 		require.Contains(t, stderr, "127.0.0.1:1: no member answered in time")
 		require.Contains(t, stderr, "is the cluster running?")

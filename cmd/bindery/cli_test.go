@@ -51,6 +51,9 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"bench", "cluster", "--size", "1"}, 2, "no unit"},
 		{[]string{"bench", "cluster", "--rate", "-1"}, 2, "outside"},
 		{[]string{"status"}, 2, "no process is named"},
+		{[]string{"status", "--server", "127.0.0.1:1"}, 1, "no bindery answers at 127.0.0.1:1, the host:port of its http.listen: nothing listens there"},
+		{[]string{"standalone", "extra"}, 1, "bindery standalone takes no arguments"},
+		{[]string{"config", "explain", "stor"}, 2, "the sections are run, bookie, metadata, storage"},
 		{[]string{"config", "explain"}, 2, "name a setting"},
 		{[]string{"config", "explain", "storage.memroy"}, 2, "did you mean storage.memory"},
 	} {
@@ -60,7 +63,7 @@ func TestUsageErrors(t *testing.T) {
 		require.Contains(t, stderr, tc.want, "%v", tc.args)
 		require.Equal(t, 1, strings.Count(stderr, "\n"), "one line: %q", stderr)
 	}
-	for _, args := range [][]string{{}, {"ledger"}, {"config"}, {"help", "run"}, {"completion", "bash"}, {"version"}, {"version", "--output", "json"}} {
+	for _, args := range [][]string{{}, {"ledger"}, {"config"}, {"help", "run"}, {"completion", "bash"}, {"version"}, {"--version"}, {"config", "explain", "journalDirectories"}, {"version", "--output", "json"}} {
 		code, stdout, stderr := cli(args...)
 		require.Equal(t, 0, code, "%v: %s", args, stderr)
 		require.NotEmpty(t, stdout)
@@ -229,6 +232,14 @@ func TestPlanRun(t *testing.T) {
 	require.Equal(t, "m1", p.member.Name)
 	require.Equal(t, "http://127.0.0.1:2380", p.member.PeerURL)
 	require.Equal(t, "m1=http://127.0.0.1:2380,m2=http://192.0.2.1:2380", p.member.Cluster)
+	for uri, named := range map[string]bool{
+		"": true, "etcd://127.0.0.1:2379/ledgers": true, "etcd://192.0.2.1:2379;localhost:2379/ledgers": true, "etcd://m1.example:2379/ledgers": true,
+		"etcd://127.0.0.1:2400/ledgers": false, "etcd://192.0.2.1:2379/ledgers": false, "zk://127.0.0.1:2379/ledgers": false,
+	} {
+		err := checkOwnMetadata(uri, "0.0.0.0:2379")
+		require.Equal(t, named, err == nil, "%s: %v", uri, err)
+	}
+	require.ErrorContains(t, checkOwnMetadata("etcd://127.0.0.1:2400/ledgers", "0.0.0.0:2379"), "does not name")
 	_, err = planRun(loaded(t, "run.roles=metadata", "metadata.server.peers=m2=192.0.2.1:2380"), false)
 	require.ErrorContains(t, err, "none of")
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/binderylog/bindery/bookie"
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/metadata/driver"
+	"github.com/binderylog/bindery/ledgerclient"
 )
 
 // Exit codes of every command but run and standalone.
@@ -17,7 +21,8 @@ const (
 	exitFailed   = 1
 	exitUsage    = 2
 	exitRefused  = 3 // unsafe, or not in this version
-	exitPartial  = 4
+	exitPartial  = 4 // partly done
+	exitMetadata = 4 // the metadata store could not be reached, as of run and standalone
 	exitFindings = 5 // a check ran to its end and found something
 )
 
@@ -57,7 +62,21 @@ func exitCode(err error) int {
 	if errors.As(err, &e) {
 		return e.code
 	}
+	if errors.Is(err, metadata.ErrUnavailable) || errors.Is(err, ledgerclient.ErrMetadata) {
+		return exitMetadata
+	}
 	return exitFailed
+}
+
+// exitStore is exit for what opening a metadata store returned: its URI is wrong, or nothing answers there.
+func exitStore(err error) error {
+	switch {
+	case errors.Is(err, driver.ErrURI):
+		return exit(exitUsage, err)
+	case errors.Is(err, context.Canceled):
+		return err
+	}
+	return exit(exitMetadata, err)
 }
 
 // usageError gives wrong arguments, which cobra reports as plain errors worded in a way of its own, their exit code, and
@@ -69,6 +88,9 @@ func usageError(c *cobra.Command, err error) error {
 	}
 	for _, start := range []string{"accepts ", "requires ", "unknown command", "unknown flag", "unknown shorthand", "required flag", "invalid argument"} {
 		if strings.HasPrefix(err.Error(), start) {
+			if start == "unknown command" { // cobra's word for any argument of a command that takes none
+				err = fmt.Errorf("%s takes no arguments", c.CommandPath())
+			}
 			return exit(usageCode(c), fmt.Errorf("%w (usage: %s)", err, c.UseLine()))
 		}
 	}

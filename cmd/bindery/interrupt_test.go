@@ -28,15 +28,13 @@ func TestInterruptibleReader(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	defer w.Close() // lets the read that was left behind end
-	go func() {
-		_, _ = w.Write([]byte("first\nsec"))
-		cancel()
-	}()
+	go func() { _, _ = w.Write([]byte("first\nsec")) }()
 	s, err := newSplitter(newInterruptibleReader(ctx, r), "lines")
 	require.NoError(t, err)
 	first, err := s.next()
 	require.NoError(t, err)
 	require.Equal(t, "first\n", string(first))
+	time.AfterFunc(10*time.Millisecond, cancel)
 	_, err = s.next()
 	require.ErrorIs(t, err, errInterrupted)
 }

@@ -52,10 +52,10 @@ func (o *clusterOptions) dial(c *cobra.Command) (*ledgerclient.Client, error) {
 	switch {
 	case err == nil:
 		return client, nil
+	case errors.Is(err, ledgerclient.ErrMetadata):
+		return nil, exit(exitMetadata, fmt.Errorf("%w; is the cluster running?", err))
 	case errors.Is(err, driver.ErrURI):
 		return nil, exit(exitUsage, err)
-	case errors.Is(err, ledgerclient.ErrMetadata):
-		return nil, fmt.Errorf("%w; is the cluster running?", err)
 	}
 	return nil, err
 }

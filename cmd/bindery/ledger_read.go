@@ -106,6 +106,9 @@ func (o *ledgerReadOptions) run(c *cobra.Command, arg string) error {
 		if o.to < 0 {
 			last = lac
 		}
+		if o.to < 0 && o.from > 0 && first > lac {
+			return fmt.Errorf("ledger %d: --from %d is beyond the last entry, %d", id, first, lac)
+		}
 		if last > lac || (o.from > 0 && first > lac) {
 			return fmt.Errorf("ledger %d: the last confirmed entry is %d; entries %d to %d are not all there", id, lac, first, last)
 		}

@@ -46,8 +46,8 @@ func newLedgerWriteCommand(cluster *clusterOptions) *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&o.quorum.Ensemble, "ensemble", 3, "bookies that the ledger's entries are spread over")
-	f.IntVar(&o.quorum.Write, "write-quorum", 3, "copies of each entry")
-	f.IntVar(&o.quorum.Ack, "ack-quorum", 2, "copies on stable storage before an entry counts as written")
+	f.IntVar(&o.quorum.Write, "write-quorum", 3, "copies of each entry; by default no more than the ensemble")
+	f.IntVar(&o.quorum.Ack, "ack-quorum", 2, "copies on stable storage before an entry counts as written; by default no more than the write quorum")
 	f.StringVar(&o.split, "split", "64KiB", "what makes an entry: lines, or a size in bytes or with a unit such as 4096, 64K, 1MiB (at most 4MiB)")
 	f.StringVar(&o.digest, "digest", "crc32c", "digest of the entries: crc32c, crc32, hmac or dummy")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the ledger's password")
@@ -167,11 +167,23 @@ func openInput(c *cobra.Command, name string) (io.ReadCloser, int64, error) {
 	}{newInterruptibleReader(c.Context(), f), f}, 0, nil
 }
 
+// fitQuorums lowers the quorums that were not asked for to what was: one bookie makes one copy.
+func (o *ledgerWriteOptions) fitQuorums(c *cobra.Command) {
+	q := &o.quorum
+	if !c.Flags().Changed("write-quorum") && q.Ensemble > 0 {
+		q.Write = min(q.Write, q.Ensemble)
+	}
+	if !c.Flags().Changed("ack-quorum") && q.Write > 0 {
+		q.Ack = min(q.Ack, q.Write)
+	}
+}
+
 func (o *ledgerWriteOptions) run(c *cobra.Command, name string) error {
 	digest, err := parseDigest(o.digest)
 	if err != nil {
 		return err
 	}
+	o.fitQuorums(c)
 	if err := o.quorum.Validate(); err != nil {
 		return exit(exitUsage, err)
 	}

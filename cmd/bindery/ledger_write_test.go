@@ -4,7 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/binderylog/bindery/ledgerclient"
 )
 
 // TestSplitSizes: a bare number means bytes, and every usual way to write a unit works.
@@ -26,5 +29,27 @@ func TestSplitSizes(t *testing.T) {
 		require.Equal(t, exitUsage, code, stderr)
 		require.Empty(t, stdout)
 		require.Contains(t, stderr, want, split)
+	}
+}
+
+func TestQuorumsFitTheEnsemble(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want ledgerclient.Quorum
+	}{
+		{nil, ledgerclient.Quorum{Ensemble: 3, Write: 3, Ack: 2}},
+		{[]string{"--ensemble=1"}, ledgerclient.Quorum{Ensemble: 1, Write: 1, Ack: 1}},
+		{[]string{"--ensemble=2"}, ledgerclient.Quorum{Ensemble: 2, Write: 2, Ack: 2}},
+		{[]string{"--write-quorum=1"}, ledgerclient.Quorum{Ensemble: 3, Write: 1, Ack: 1}},
+		{[]string{"--ensemble=1", "--write-quorum=2"}, ledgerclient.Quorum{Ensemble: 1, Write: 2, Ack: 2}}, // refused as it was asked for
+	} {
+		o := ledgerWriteOptions{quorum: ledgerclient.Quorum{Ensemble: 3, Write: 3, Ack: 2}}
+		c := &cobra.Command{}
+		c.Flags().IntVar(&o.quorum.Ensemble, "ensemble", 3, "")
+		c.Flags().IntVar(&o.quorum.Write, "write-quorum", 3, "")
+		c.Flags().IntVar(&o.quorum.Ack, "ack-quorum", 2, "")
+		require.NoError(t, c.ParseFlags(tc.args))
+		o.fitQuorums(c)
+		require.Equal(t, tc.want, o.quorum, "%v", tc.args)
 	}
 }

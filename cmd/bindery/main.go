@@ -3,7 +3,7 @@
 // Every subcommand lives in a file of its own: a constructor newXCommand that binds flags to an options struct, and a
 // plain function that does the work. What a command prints for a program goes to standard output, everything meant for
 // a person to standard error. A command that fails prints one line and ends with the exit code of its exitError
-// (1 failed, 2 usage, 3 refused, 4 partly done, 5 findings; run and standalone have codes of their own, see run.go).
+// (the table is in docs/operations/troubleshooting.md).
 package main
 
 import (

@@ -22,11 +22,8 @@ func (o *clusterOptions) withStore(c *cobra.Command, f func(ctx context.Context,
 		return err
 	}
 	store, root, err := driver.Open(c.Context(), uri, driver.Options{Timeout: metadataCallMax, Logger: o.logger(c)})
-	if errors.Is(err, driver.ErrURI) {
-		return exit(exitUsage, err)
-	}
 	if err != nil {
-		return err
+		return exitStore(err)
 	}
 	err = f(c.Context(), uri, metadata.NewViews(store, root))
 	return errors.Join(err, store.Close())
@@ -43,15 +40,15 @@ func (o *clusterOptions) withCluster(c *cobra.Command, f func(ctx context.Contex
 	})
 }
 
-// nodeExit gives a bookie's refusal the exit code that it has in commands other than run and standalone: identity, locks
-// and formats keep theirs, everything else is a plain failure.
+// nodeExit gives a bookie's refusal the exit code that it has in commands other than run and standalone: those of the
+// metadata store, identity, locks and formats keep theirs, everything else is a plain failure.
 func nodeExit(err error) error {
 	var e *bookie.ExitError
 	if !errors.As(err, &e) {
 		return err
 	}
 	switch e.Code {
-	case bookie.ExitIdentity, bookie.ExitLocked, bookie.ExitFormat:
+	case bookie.ExitRegistration, bookie.ExitIdentity, bookie.ExitLocked, bookie.ExitFormat:
 		return exit(e.Code, err)
 	}
 	return exit(exitFailed, err)

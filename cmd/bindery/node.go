@@ -98,7 +98,7 @@ func initNode(c *cobra.Command, o *configOptions, acceptLoss bool) (*nodeInit, e
 	}
 	store, root, err := driver.Open(c.Context(), l.Metadata.URI, driver.Options{Timeout: metadataCallMax})
 	if err != nil {
-		return nil, fmt.Errorf("metadata.uri: %w", err)
+		return nil, exitStore(fmt.Errorf("metadata.uri: %w", err))
 	}
 	views := metadata.NewViews(store, root)
 	if loaded, lerr := metadata.LoadViews(c.Context(), store, root); lerr == nil {

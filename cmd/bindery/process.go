@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,6 +117,9 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 			o.Bookies = append(o.Bookies, admin.Bookie{State: notYet(b.id)})
 		}
 		if p.admin, err = admin.Listen(ctx, p.plan.httpListen, o); err != nil {
+			if running := p.alreadyRunning(); running != nil && errors.Is(err, syscall.EADDRINUSE) {
+				return running
+			}
 			return exitIO(fmt.Errorf("http.listen: %w", portHint(err)))
 		}
 	}
@@ -135,6 +139,23 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 		return err
 	}
 	p.up.Store(true)
+	return nil
+}
+
+// alreadyRunning says whether another process has one of the bookies: then that, and not the port that it has too, is why
+// this one can not start.
+func (p *process) alreadyRunning() error {
+	for _, b := range p.plan.bookies {
+		dirs, err := bookie.InspectDirs(vfs.OS(), b.journalDirs, b.ledgerDirs, b.indexDirs)
+		if err != nil {
+			continue // the start proper says it better
+		}
+		for _, d := range dirs {
+			if d.Running {
+				return exit(bookie.ExitLocked, fmt.Errorf("bookie %s runs already: another process has %s", cmp.Or(b.id, b.advertised), d.Path))
+			}
+		}
+	}
 	return nil
 }
 

@@ -21,11 +21,13 @@ func newRootCommand() *cobra.Command {
 		Long: "bindery runs bookies that keep what they acknowledged, and the tools to write, read, inspect and\n" +
 			"measure the ledgers on them. `bindery standalone` starts a whole cluster on one machine.",
 		Args:                       refuseUnknownSubcommand,
+		Version:                    buildVersion().String(),
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors:              true,
 		SilenceUsage:               true,
 		SuggestionsMinimumDistance: 2,
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exit(usageCode(c), fmt.Errorf("%w (see `%s --help`)", err, c.CommandPath()))
 	})

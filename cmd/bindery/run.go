@@ -11,6 +11,7 @@ import (
 
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/config"
+	"github.com/binderylog/bindery/internal/metadata/driver"
 	"github.com/binderylog/bindery/internal/metadata/etcdmeta"
 	"github.com/spf13/cobra"
 )
@@ -61,6 +62,9 @@ func (o *runOptions) run(c *cobra.Command) error {
 		return err
 	}
 	if l.HasRole("metadata") {
+		if err := checkOwnMetadata(l.Metadata.URI, l.Metadata.Server.Listen); err != nil {
+			return exit(bookie.ExitConfig, err)
+		}
 		p.plan.member.Logger = p.etcd
 	}
 	p.resolve = func(l *config.Loaded) config.Effective { return l.Resolve(config.ThisMachine(), len(p.plan.bookies)) }
@@ -131,6 +135,33 @@ func planRun(l *config.Loaded, readOnly bool) (plan, error) {
 	}
 	pl.recovery = wantsRecovery(l, len(pl.bookies))
 	return pl, nil
+}
+
+// checkOwnMetadata refuses a member that metadata.uri does not name: it would be a new and empty store, which nobody uses.
+func checkOwnMetadata(uri, listen string) error {
+	if uri == "" {
+		return nil
+	}
+	t, err := driver.Parse(uri)
+	if err != nil {
+		return fmt.Errorf("metadata.uri: %w", err)
+	}
+	local, err := localAddresses()
+	if err != nil {
+		return err
+	}
+	_, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return fmt.Errorf("metadata.server.listen: %w", err)
+	}
+	for _, e := range t.Endpoints {
+		host, p, err := net.SplitHostPort(e)
+		// What a name stands for is for the resolver to say.
+		if err == nil && p == port && t.Driver == "etcd" && (local[host] || isLoopback(host) || net.ParseIP(host) == nil) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the role metadata would serve a store at %s that metadata.uri = %q does not name: remove the role, name the member there, or remove metadata.uri", listen, uri)
 }
 
 // planMember translates [metadata.server]. Of the peers, the one with an address of this machine is this member.

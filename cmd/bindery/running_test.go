@@ -116,6 +116,15 @@ func (r *running) stop() int {
 	return <-r.ended
 }
 
+func TestRunOfARunningBookie(t *testing.T) {
+	r := newRunning(t, anyDisk)
+	r.start()
+	fails(t, bookie.ExitLocked, "bookie b1 runs already: another process has "+r.dir, "run", "--config", r.conf, "--set", "log.level=error")
+	fails(t, exitUsage, "no such bookie there: the process has 1 bookie", "gc", "status", "--server", r.admin, "--bookie", "9")
+	fails(t, exitUsage, "no such bookie there: the process has 1 bookie", "gc", "run", "--server", r.admin, "--bookie", "9")
+	require.Equal(t, exitOK, r.stop(), "%s", r.logs)
+}
+
 func TestReload(t *testing.T) {
 	r := newRunning(t, anyDisk+"[gc]\ninterval = \"5m\"\n")
 	r.start()
@@ -161,7 +170,7 @@ func TestReload(t *testing.T) {
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	require.Eventually(t, func() bool { return strings.Contains(r.logs.String(), `"from":"\"7m\"","to":"\"9m\""`) }, 5*time.Second, 5*time.Millisecond)
 	require.Equal(t, exitOK, r.stop(), "%s", r.logs)
-	fails(t, exitFailed, "ask the admin server", "config", "reload", "--server", r.admin)
+	fails(t, exitFailed, "no bindery answers at "+r.admin, "config", "reload", "--server", r.admin)
 }
 
 // body returns what a path of the admin server answers.

@@ -99,7 +99,7 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 	}
 	lock, err := lockDataDir(c.Context(), filepath.Join(dir, "LOCK"))
 	if errors.Is(err, vfs.ErrLocked) {
-		return exit(bookie.ExitLocked, fmt.Errorf("data directory %s is in use by another process", o.dataDir))
+		return exit(bookie.ExitLocked, inUse(o.dataDir))
 	}
 	if err != nil {
 		return exitIO(fmt.Errorf("data directory: %w", err))
@@ -174,6 +174,15 @@ func lockDataDir(ctx context.Context, name string) (io.Closer, error) {
 	}
 }
 
+// inUse says who has a data directory. The process that has it may not serve yet, and then nothing is known of it.
+func inUse(dataDir string) error {
+	who := "another process"
+	if e, err := readEndpoints(dataDir); err == nil {
+		who = fmt.Sprintf("process %d (admin server %s)", e.PID, e.Admin)
+	}
+	return fmt.Errorf("data directory %s is in use by %s: stop it, or give another --data-dir", dataDir, who)
+}
+
 // load reads the configuration with standalone's own defaults.
 func (o *standaloneOptions) load() (*config.Loaded, error) {
 	l, err := config.Load(config.Options{
@@ -216,7 +225,7 @@ func (o *standaloneOptions) layout(dir string) (layout, error) {
 		return lay, exitIO(err)
 	default:
 		if err := json.Unmarshal(data, &lay); err != nil {
-			return lay, exit(bookie.ExitFormat, fmt.Errorf("%s is damaged: %w", name, err))
+			return lay, exit(bookie.ExitFormat, fmt.Errorf("%s is damaged: %w; it holds the number of bookies and their ports: restore it from a backup, or start anew with another --data-dir", name, err))
 		}
 		if lay.Version > standaloneVersion {
 			return lay, exit(bookie.ExitFormat, fmt.Errorf("%s has version %d; this program knows up to %d: use a newer one", name, lay.Version, standaloneVersion))

@@ -8,7 +8,9 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/binderylog/bindery/internal/admin"
@@ -111,29 +113,60 @@ func fetchStatus(ctx context.Context, base string) ([]bookieStatus, error) {
 	return list, nil
 }
 
-func getJSON(ctx context.Context, url string, v any) error {
+func getJSON(ctx context.Context, address string, v any) error {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the admin server: %w", err)
+		return unanswered(req, err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, statusBytesMax))
 	if err != nil {
 		return fmt.Errorf("ask the admin server: %w", err)
 	}
+	if resp.StatusCode == http.StatusNotFound && strings.Contains(address, "/bookies/") {
+		return noSuchBookieThere(ctx, req)
+	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("ask the admin server: %s answered %s", url, resp.Status)
+		return fmt.Errorf("ask the admin server: %s answered %s", address, resp.Status)
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		return fmt.Errorf("ask the admin server: %s did not answer as a bindery process does: %w", url, err)
+		return fmt.Errorf("ask the admin server: %s did not answer as a bindery process does: %w", address, err)
 	}
 	return nil
+}
+
+// unanswered words a request that got no answer. What the library says of addresses and sockets helps nobody here.
+func unanswered(req *http.Request, err error) error {
+	if req.Context().Err() != nil && errors.Is(req.Context().Err(), context.Canceled) {
+		return errInterrupted
+	}
+	why := "it does not answer in time"
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		why = "nothing listens there"
+	case !errors.Is(err, context.DeadlineExceeded):
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		why = err.Error()
+	}
+	return fmt.Errorf("no bindery answers at %s, the host:port of its http.listen: %s", req.URL.Host, why)
+}
+
+// noSuchBookieThere words a request about a bookie that the process does not have.
+func noSuchBookieThere(ctx context.Context, req *http.Request) error {
+	var first bookieStatus
+	if err := getJSON(ctx, req.URL.Scheme+"://"+req.URL.Host+"/api/v2/status", &first); err != nil {
+		return err
+	}
+	return exit(exitUsage, fmt.Errorf("no such bookie there: the process has %s", plural(first.Bookies, "bookie")))
 }
 
 // print shows the bookies and says whether all of them take writes.

@@ -35,6 +35,21 @@ func buildVersion() versionInfo {
 	return v
 }
 
+// String is the version on one line.
+func (v versionInfo) String() string {
+	commit := v.Commit
+	if len(commit) > 12 {
+		commit = commit[:12]
+	}
+	if v.Dirty {
+		commit += "-dirty"
+	}
+	if commit != "" {
+		commit = " commit " + commit
+	}
+	return fmt.Sprintf("bindery %s%s %s %s/%s", v.Version, commit, v.Go, v.OS, v.Arch)
+}
+
 func newVersionCommand() *cobra.Command {
 	var output outputFormat
 	c := &cobra.Command{
@@ -46,17 +61,7 @@ func newVersionCommand() *cobra.Command {
 			if output == outputJSON {
 				return printJSON(c.OutOrStdout(), v)
 			}
-			commit := v.Commit
-			if len(commit) > 12 {
-				commit = commit[:12]
-			}
-			if v.Dirty {
-				commit += "-dirty"
-			}
-			if commit != "" {
-				commit = " commit " + commit
-			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "bindery %s%s %s %s/%s\n", v.Version, commit, v.Go, v.OS, v.Arch)
+			_, err := fmt.Fprintln(c.OutOrStdout(), v)
 			return err
 		},
 	}

@@ -17,7 +17,7 @@ LINT     := $(GO) tool -modfile=tools/lint/go.mod
 .PHONY: build run test race invariants modelcheck modelcheck-mutants fuzz-smoke crash e2e overload bench bench-compare lint fmt vet vuln arch check clean help
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 build: ## bin/bindery and bin/iobench, static
 	@mkdir -p bin

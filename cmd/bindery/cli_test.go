@@ -234,7 +234,8 @@ func TestPlanRun(t *testing.T) {
 	require.Equal(t, "m1=http://127.0.0.1:2380,m2=http://192.0.2.1:2380", p.member.Cluster)
 	for uri, named := range map[string]bool{
 		"": true, "etcd://127.0.0.1:2379/ledgers": true, "etcd://192.0.2.1:2379;localhost:2379/ledgers": true, "etcd://m1.example:2379/ledgers": true,
-		"etcd://127.0.0.1:2400/ledgers": false, "etcd://192.0.2.1:2379/ledgers": false, "zk://127.0.0.1:2379/ledgers": false,
+		"metadata-store:etcd:http://127.0.0.1:2379": true,
+		"etcd://127.0.0.1:2400/ledgers":             false, "etcd://192.0.2.1:2379/ledgers": false, "zk://127.0.0.1:2379/ledgers": false,
 	} {
 		err := checkOwnMetadata(uri, "0.0.0.0:2379")
 		require.Equal(t, named, err == nil, "%s: %v", uri, err)

@@ -131,7 +131,10 @@ func newGCChangeCommand(use, short, long, path string, plain bool) *cobra.Comman
 			if !o.major && !o.minor && !plain {
 				o.major, o.minor = true, true
 			}
-			_, err := o.post(c.Context(), path, map[string]bool{"major": o.major, "minor": o.minor})
+			if _, err := o.post(c.Context(), path, map[string]bool{"major": o.major, "minor": o.minor}); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(c.OutOrStdout(), gcChanged(use, o.minor, o.major))
 			return err
 		},
 	}
@@ -139,6 +142,26 @@ func newGCChangeCommand(use, short, long, path string, plain bool) *cobra.Comman
 	c.Flags().BoolVar(&o.minor, "minor", false, "minor compaction")
 	c.Flags().BoolVar(&o.major, "major", false, "major compaction")
 	return c
+}
+
+// gcChanged says what a command has brought about.
+func gcChanged(use string, minor, major bool) string {
+	kinds := "minor and major compaction"
+	switch {
+	case minor && !major:
+		kinds = "minor compaction"
+	case major && !minor:
+		kinds = "major compaction"
+	}
+	switch {
+	case use == "suspend":
+		return kinds + " suspended, until `bindery gc resume`"
+	case use == "resume":
+		return kinds + " resumed"
+	case minor || major:
+		return "a pass with " + kinds + " was asked for; `bindery gc status` shows it"
+	}
+	return "a pass was asked for; `bindery gc status` shows it"
 }
 
 func newGCAcceptCommand() *cobra.Command {
@@ -154,7 +177,10 @@ func newGCAcceptCommand() *cobra.Command {
 			if !yes {
 				return exit(exitRefused, errors.New("ledgers that the restored store does not know will be deleted from this bookie: say --yes if that is meant"))
 			}
-			_, err := o.post(c.Context(), "/api/v2/gc/accept-rollback", nil)
+			if _, err := o.post(c.Context(), "/api/v2/gc/accept-rollback", nil); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(c.OutOrStdout(), "accepted: the next pass goes by what the metadata store has now")
 			return err
 		},
 	}

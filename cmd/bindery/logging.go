@@ -50,11 +50,11 @@ func applyLimits(e config.Effective, log *slog.Logger) {
 	limit := debug.SetMemoryLimit(-1)
 	shown := "none"
 	if limit != math.MaxInt64 {
-		shown = config.Size(limit).String()
+		shown = config.Size(limit).Approx()
 	}
-	attrs := []any{"memory", config.Size(e.Memory).String()}
+	attrs := []any{"memory", config.Size(e.Memory).Approx()}
 	if e.WriteCache > 0 { // of a bookie
-		attrs = append(attrs, "write_cache", config.Size(e.WriteCache).String(), "read_cache", config.Size(e.ReadCache).String(), "in_flight", config.Size(e.InFlight).String())
+		attrs = append(attrs, "write_cache", config.Size(e.WriteCache).Approx(), "read_cache", config.Size(e.ReadCache).Approx(), "in_flight", config.Size(e.InFlight).Approx())
 	}
 	log.Info("memory and processors", append(attrs, "go_memory_limit", shown, "gomaxprocs", runtime.GOMAXPROCS(0))...)
 }
@@ -83,9 +83,10 @@ func demoted(l slog.Level) slog.Level {
 	return slog.LevelDebug
 }
 
-// Enabled implements slog.Handler.
+// Enabled implements slog.Handler. What the library itself calls debugging, such as every first attempt of a call, is never
+// of use here.
 func (d demote) Enabled(ctx context.Context, l slog.Level) bool {
-	return !d.muted.Load() && d.Handler.Enabled(ctx, demoted(l))
+	return l >= slog.LevelInfo && !d.muted.Load() && d.Handler.Enabled(ctx, demoted(l))
 }
 
 // Handle implements slog.Handler.

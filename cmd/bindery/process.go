@@ -41,7 +41,7 @@ type process struct {
 	resolve       func(*config.Loaded) config.Effective // what "auto" comes to
 	live          atomic.Pointer[config.Loaded]         // the configuration in force: config, or what a reload made of it
 	reloading     sync.Mutex                            // serialises reload; held while bookies are changed
-	hangupReloads bool                                  // SIGHUP means reload
+	hangupReloads bool                                  // SIGHUP means reload; otherwise it is a clean stop
 
 	up      atomic.Bool // everything serves
 	admin   *admin.Server
@@ -342,6 +342,10 @@ func (p *process) stop(ctx context.Context) error {
 func (p *process) drainUntilSignal() (end func()) {
 	if p.plan.drain == 0 {
 		return func() {}
+	}
+	// At a level that everybody sees: whoever pressed Ctrl-C waits for the end.
+	if p.up.Load() && len(p.bookies) > 0 {
+		p.log.Warn(fmt.Sprintf("draining for %d s; another signal ends it", p.plan.drain/time.Second))
 	}
 	signals := make(chan os.Signal, 1)
 	done := make(chan struct{})

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/config"
@@ -86,6 +88,11 @@ func (p *process) serve(ctx context.Context, e config.Effective, ready func() er
 	n := startNotifier(context.WithoutCancel(ctx), p.replaying)
 	defer n.close()
 	defer p.reloadOnHangup()()
+	if !p.hangupReloads && !signal.Ignored(syscall.SIGHUP) { // nohup
+		var end context.CancelFunc
+		ctx, end = signal.NotifyContext(ctx, syscall.SIGHUP) // caught to the end: a closing terminal sends several
+		defer end()
+	}
 	if err := p.start(ctx, e); err != nil {
 		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			p.log.Info("stopped while starting")
@@ -155,6 +162,9 @@ func checkOwnMetadata(uri, listen string) error {
 		return fmt.Errorf("metadata.server.listen: %w", err)
 	}
 	for _, e := range t.Endpoints {
+		if _, rest, ok := strings.Cut(e, "://"); ok {
+			e = rest
+		}
 		host, p, err := net.SplitHostPort(e)
 		// What a name stands for is for the resolver to say.
 		if err == nil && p == port && t.Driver == "etcd" && (local[host] || isLoopback(host) || net.ParseIP(host) == nil) {

@@ -122,6 +122,9 @@ func TestRunOfARunningBookie(t *testing.T) {
 	fails(t, bookie.ExitLocked, "bookie b1 runs already: another process has "+r.dir, "run", "--config", r.conf, "--set", "log.level=error")
 	fails(t, exitUsage, "no such bookie there: the process has 1 bookie", "gc", "status", "--server", r.admin, "--bookie", "9")
 	fails(t, exitUsage, "no such bookie there: the process has 1 bookie", "gc", "run", "--server", r.admin, "--bookie", "9")
+	require.Equal(t, "minor compaction suspended, until `bindery gc resume`\n", succeeds(t, "gc", "suspend", "--minor", "--server", r.admin))
+	require.Equal(t, "minor and major compaction resumed\n", succeeds(t, "gc", "resume", "--server", r.admin))
+	require.Equal(t, "a pass was asked for; `bindery gc status` shows it\n", succeeds(t, "gc", "run", "--server", r.admin))
 	require.Equal(t, exitOK, r.stop(), "%s", r.logs)
 }
 
@@ -222,6 +225,7 @@ func TestDrainSeconds(t *testing.T) {
 		return err == nil && b.ReadOnly
 	}, 10*time.Second, 5*time.Millisecond, "%s", r.logs)
 	require.Contains(t, body(t, r.admin, "/api/v2/status"), `"phase": "stopping"`)
+	require.Contains(t, r.logs.String(), "draining for 600 s; another signal ends it")
 	require.Equal(t, "hello", succeeds(t, "ledger", "read", id, "--metadata", r.uri))
 	require.Empty(t, r.ended)
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))

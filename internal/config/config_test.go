@@ -287,6 +287,12 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+func TestApprox(t *testing.T) {
+	for want, n := range map[string]Size{"11.8GiB": 12341828 << 10, "1GiB": 1 << 30, "1.5KiB": 1536, "512B": 512, "auto": AutoSize, "2TiB": 2 << 40} {
+		require.Equal(t, want, n.Approx())
+	}
+}
+
 func TestSizes(t *testing.T) {
 	for _, tc := range []struct {
 		text string

@@ -42,7 +42,7 @@ func (c *Config) Resolve(m Machine, bookies int) Effective {
 	e := Effective{reason: map[string]string{}}
 	e.Memory = c.Storage.Memory.Bytes(m.Memory / 2)
 	if c.Storage.Memory == AutoSize {
-		e.reason["storage.memory"] = fmt.Sprintf("half of the %s's %s", m.MemorySource, Size(m.Memory))
+		e.reason["storage.memory"] = fmt.Sprintf("half of the %s's %s", m.MemorySource, Size(m.Memory).Approx())
 	}
 	e.InFlight = c.Limits.InFlight.Bytes(max(e.Memory/10, inFlightFloor))
 	if c.Limits.InFlight == AutoSize {
@@ -103,6 +103,9 @@ func (l *Loaded) Value(s *Setting, e Effective) (value, reason string) {
 	reason = e.reason[s.Key]
 	switch s.Key {
 	case "storage.memory":
+		if l.Storage.Memory == AutoSize {
+			return strconv.Quote(Size(e.Memory).Approx()), reason
+		}
 		return quoted(e.Memory), reason
 	case "storage.cache.write":
 		return quoted(e.WriteCache), reason

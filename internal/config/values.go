@@ -81,6 +81,16 @@ func (s Size) String() string {
 	return strconv.FormatInt(n, 10) + "B"
 }
 
+// Approx is String for people who read a figure that was worked out: one decimal at most.
+func (s Size) Approx() string {
+	for _, u := range sizeUnits[:4] {
+		if n := int64(s); n >= u.bytes {
+			return strconv.FormatFloat(math.Round(10*float64(n)/float64(u.bytes))/10, 'f', -1, 64) + u.name
+		}
+	}
+	return s.String()
+}
+
 // ParseDuration reads a duration with its unit, such as "1ms", "30s", "15m" or "168h"; "7d" is seven days.
 func ParseDuration(s string) (Duration, error) {
 	t := strings.TrimSpace(s)

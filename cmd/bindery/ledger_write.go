@@ -209,7 +209,7 @@ func (o *ledgerWriteOptions) run(c *cobra.Command, name string) error {
 		said := make(chan struct{})
 		silent := context.AfterFunc(ctx, func() {
 			defer close(said)
-			fmt.Fprintf(c.ErrOrStderr(), "bindery: interrupted: sealing ledger %d; a second signal leaves it open\n", w.ID())
+			fmt.Fprintf(c.ErrOrStderr(), "bindery: interrupted: sealing ledger %d; a second signal leaves it open, for `bindery ledger recover %d`\n", w.ID(), w.ID())
 		})
 		err = copyEntries(ctx, entries, w, p)
 		p.finish()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/config"
@@ -125,6 +126,38 @@ func TestRunOfARunningBookie(t *testing.T) {
 	require.Equal(t, "minor compaction suspended, until `bindery gc resume`\n", succeeds(t, "gc", "suspend", "--minor", "--server", r.admin))
 	require.Equal(t, "minor and major compaction resumed\n", succeeds(t, "gc", "resume", "--server", r.admin))
 	require.Equal(t, "a pass was asked for; `bindery gc status` shows it\n", succeeds(t, "gc", "run", "--server", r.admin))
+	require.Equal(t, exitOK, r.stop(), "%s", r.logs)
+}
+
+// TestInterruptedWrite: a signal ends a write that waits for its input; what came is sealed and the ledger named.
+func TestInterruptedWrite(t *testing.T) {
+	r := newRunning(t, anyDisk)
+	r.start()
+	name := r.dir + "/pipe"
+	require.NoError(t, unix.Mkfifo(name, 0o600))
+	pipe, err := os.OpenFile(name, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer pipe.Close()
+	_, err = pipe.WriteString("hello\nhalf")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var out, errs lockedBuffer
+	ended := make(chan int, 1)
+	go func() {
+		ended <- execute(ctx, []string{"ledger", "write", "--metadata", r.uri, "--ensemble", "1", "--split", "lines", name}, &out, &errs)
+	}()
+	require.Eventually(t, func() bool {
+		return strings.Contains(body(t, r.admin, "/metrics"), "bookkeeper_server_ADD_ENTRY_count{success=\"true\"} 1")
+	}, 10*time.Second, 10*time.Millisecond,
+		"%s", body(t, r.admin, "/metrics"))
+	cancel()
+	require.Equal(t, exitFailed, <-ended, "%s", &errs)
+	require.Empty(t, out.String())
+	require.Contains(t, errs.String(), "interrupted: sealing ledger 0; a second signal leaves it open, for `bindery ledger recover 0`")
+	require.Contains(t, errs.String(), "ledger 0 holds the first 1 entries")
+	require.Equal(t, "hello\n", succeeds(t, "ledger", "read", "0", "--metadata", r.uri))
+	require.Contains(t, succeeds(t, "ledger", "show", "0", "--metadata", r.uri), "CLOSED")
 	require.Equal(t, exitOK, r.stop(), "%s", r.logs)
 }
 

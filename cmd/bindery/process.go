@@ -146,13 +146,14 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 // this one can not start.
 func (p *process) alreadyRunning() error {
 	for _, b := range p.plan.bookies {
+		id := cmp.Or(b.id, b.advertised)
 		dirs, err := bookie.InspectDirs(vfs.OS(), b.journalDirs, b.ledgerDirs, b.indexDirs)
 		if err != nil {
 			continue // the start proper says it better
 		}
 		for _, d := range dirs {
-			if d.Running {
-				return exit(bookie.ExitLocked, fmt.Errorf("bookie %s runs already: another process has %s", cmp.Or(b.id, b.advertised), d.Path))
+			if d.Running && string(d.Bookie) == id {
+				return exit(bookie.ExitLocked, fmt.Errorf("bookie %s runs already: another process has %s", id, d.Path))
 			}
 		}
 	}

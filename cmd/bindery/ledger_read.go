@@ -98,7 +98,7 @@ func (o *ledgerReadOptions) run(c *cobra.Command, arg string) error {
 	return o.cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
 		r, err := client.Open(ctx, id, open)
 		if err != nil {
-			return describe(id, err)
+			return describeRead(ctx, client, id, err)
 		}
 		defer closeReader(r)
 		first, last := ledgerclient.EntryID(o.from), ledgerclient.EntryID(o.to)
@@ -124,7 +124,7 @@ func (o *ledgerReadOptions) run(c *cobra.Command, arg string) error {
 		err = writeEntries(r.Entries(ctx, first, last), out)
 		out.p.finish()
 		if err != nil {
-			return describe(id, err)
+			return describeRead(ctx, client, id, err)
 		}
 		return nil
 	})

@@ -230,7 +230,7 @@ func TestDamageBehindTheLastS(t *testing.T) {
 	o := crashOptions(IODSync)
 	mem, h := memfs.New(), newHistory()
 	j := mustStart(t, mem, "/j", o)
-	require.NoError(t, h.appendBatch(j, 3, 300))
+	require.NoError(t, h.appendBatch(j, 1, 300)) // one group
 	left := mem.CrashClone(1, 0) // at once: nothing covers the group
 	require.NoError(t, j.Close())
 

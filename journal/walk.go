@@ -147,6 +147,9 @@ func (w *walk) run() (err error) {
 	if first < len(w.segments) && w.segments[first].err == nil && w.segments[first].header.fresh() {
 		w.last = w.segments[first].header.prevLast // what lies before was not looked at, but this much is known
 	}
+	if err := w.goneBefore(first); err != nil {
+		return err
+	}
 	for a := first; a < len(w.segments); {
 		if s := w.segments[a]; s.err != nil {
 			w.lostSegment(s)
@@ -223,6 +226,9 @@ func (w *walk) walkRun(a, b int, known bool, end uint64) error {
 			return err
 		}
 		if !damaged {
+			if !known && w.goneAfter(p, b, expect) {
+				return nil
+			}
 			return w.endOfRun(p, b, vfs.Align, expect, known)
 		}
 		next, at, err := w.salvage(p, b, expect, known)

@@ -135,7 +135,11 @@ func (r *Registration) Stop(ctx context.Context) error {
 		return nil
 	}
 	r.have = false
-	return r.o.Bookies.Unregister(ctx, r.o.ID, r.current.Session)
+	err := r.o.Bookies.Unregister(ctx, r.o.ID, r.current.Session)
+	if errors.Is(err, metadata.ErrClosed) { // closing the store ended the session, and with it the registration
+		return nil
+	}
+	return err
 }
 
 func sessionAlive(s metadata.Session) bool {
@@ -159,6 +163,7 @@ func (r *Registration) keep() {
 		}
 	}()
 	changes := follow
+	var seen []metadata.Bookie // what the watch told last
 	var retry <-chan time.Time
 	pause := registrationRetry
 	for {
@@ -177,7 +182,8 @@ func (r *Registration) keep() {
 			if !ok {
 				changes = nil // the store was closed; what follows fails and is tried again at the usual pace
 			}
-			if ok && r.asWanted(set) {
+			if seen = set; ok && r.asWanted(set) {
+				retry, pause = nil, registrationRetry
 				continue
 			}
 		case <-r.wake:
@@ -187,9 +193,9 @@ func (r *Registration) keep() {
 		switch done, fatal := r.settle(); {
 		case fatal:
 			return
-		case done:
+		case done && r.asWanted(seen):
 			pause = registrationRetry
-		default:
+		default: // a key that comes and goes before the watch has looked is never told: look again until it has been
 			retry = time.After(pause)
 			pause = min(2*pause, registrationRetryMax)
 		}

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -42,6 +43,7 @@ type boltStore struct {
 	db    *bolt.DB
 	file  *os.File // db's
 	path  string
+	log   *slog.Logger
 	stuck atomic.Bool // a panic may have left bbolt's locks held
 }
 
@@ -56,7 +58,7 @@ func openBoltStore(path string, o *Options) (*boltStore, error) {
 			return nil, fmt.Errorf("create index %s: %w", path, err)
 		}
 	}
-	s := &boltStore{path: path}
+	s := &boltStore{path: path, log: o.Logger}
 	err = s.guard(func() (err error) {
 		s.db, err = bolt.Open(path, 0o644, &bolt.Options{
 			Timeout: boltLockWait, ReadOnly: o.ReadOnly, FreelistType: bolt.FreelistMapType, InitialMmapSize: int(o.InitialMapSize),
@@ -216,17 +218,11 @@ func (s *boltStore) guard(fn func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.stuck.Store(true)
-			err = corrupt.Errorf(s.path, 0, "index", "%v\n%s", r, shortStack())
+			err = corrupt.Errorf(s.path, 0, "index", "%v", r)
+			s.log.Error("bbolt gave up on a damaged index", "file", s.path, "cause", r, "stack", string(debug.Stack()))
 		}
 	}()
 	return fn()
-}
-
-// shortStack is where a panic came from, short enough for an error message.
-func shortStack() []byte {
-	const keep = 2 << 10
-	stack := debug.Stack()
-	return stack[:min(len(stack), keep)]
 }
 
 func (s *boltStore) view(fn func(kvTx) error) error {

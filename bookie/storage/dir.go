@@ -218,6 +218,9 @@ func (d *dir) fail(err error) {
 	d.failed.Store(true)
 	d.failMu.Unlock()
 	s := d.s
+	if errors.Is(err, index.ErrFailed) && corrupt.Is(err) {
+		d.wantRebuild(err)
+	}
 	s.degraded.Store(true)
 	s.seqBase.Add(1 << seqFailureBits)
 	s.log.Error("a ledger directory failed; its ledgers are answered as unknown until its share has been repaired", "dir", d.path, "err", err)

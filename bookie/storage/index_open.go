@@ -178,11 +178,10 @@ func (d *dir) wantRebuild(err error) {
 		return
 	}
 	d.s.log.Error("the index is damaged; reads of what it can not find fail until it is rebuilt, at the next start", "dir", d.path, "err", err)
-	d.s.goBackground(func() {
-		if err := vfs.WriteFileAtomic(d.s.fs, filepath.Join(d.cur, rebuildName), []byte(err.Error()+"\n")); err != nil {
-			d.s.log.Warn("the wish to rebuild the index could not be noted", "dir", d.path, "err", err)
-		}
-	})
+	// At once, since the process may end because of it.
+	if err := vfs.WriteFileAtomic(d.s.fs, filepath.Join(d.cur, rebuildName), []byte(err.Error()+"\n")); err != nil {
+		d.s.log.Warn("the wish to rebuild the index could not be noted", "dir", d.path, "err", err)
+	}
 }
 
 // clearSuspect forgets that a rebuilt index does not prove everything. markMu is held.

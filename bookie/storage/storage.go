@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/binderylog/bindery/bookie/index"
+	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/internal/vfs"
 )
 
@@ -90,6 +92,13 @@ func Open(fsys vfs.FS, o Options) (s *Storage, err error) {
 	}
 	for i := range o.Dirs {
 		d, err := s.openDir(i)
+		if errors.Is(err, index.ErrFailed) && corrupt.Is(err) { // once more, without it
+			d.wantRebuild(err)
+			if cerr := d.close(); cerr != nil {
+				s.log.Warn("a damaged ledger directory was not closed cleanly", "dir", d.path, "err", cerr)
+			}
+			d, err = s.openDir(i)
+		}
 		if d != nil {
 			s.dirs = append(s.dirs, d)
 		}

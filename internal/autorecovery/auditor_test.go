@@ -96,7 +96,7 @@ func TestSwitchedOff(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	require.Equal(t, map[ledger.ID][]ledger.BookieID{id: {"bk1"}}, k.marks())
 	require.True(t, k.record(id).Names("bk1"))
-	require.Equal(t, 1.0, n.metric("bindery_auditor_audits_total"))
+	k.counted(n, "bindery_auditor_audits_total", 1.0)
 	require.NoError(t, k.views.Replication.SetEnabled(k.ctx(), true))
 	k.unmarked()
 	require.False(t, k.record(id).Names("bk1"))
@@ -155,8 +155,8 @@ func TestCountReplicas(t *testing.T) {
 		o.private.noAuditor = true
 	})
 	require.NoError(t, n.auditor.countReplicas(k.ctx()))
-	require.Equal(t, 1.0, n.metric("auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY"))
-	require.Equal(t, 1.0, n.metric("auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY"))
-	require.Equal(t, 1.0, n.metric("auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY"))
+	k.counted(n, "auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY", 1.0)
+	k.counted(n, "auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY", 1.0)
+	k.counted(n, "auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY", 1.0)
 	require.Empty(t, k.marks(), "it only counts")
 }

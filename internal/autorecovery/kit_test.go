@@ -310,6 +310,12 @@ func (k *kit) eventually(what string, ok func() bool) {
 	}
 }
 
+// counted waits until a metric has a value: what it counts shows before it is counted.
+func (k *kit) counted(n *node, name string, want float64) {
+	k.t.Helper()
+	k.eventually(fmt.Sprintf("%s is %v", name, want), func() bool { return n.metric(name) == want })
+}
+
 // unmarked waits until no ledger is marked and no lock is held.
 func (k *kit) unmarked() {
 	k.t.Helper()

@@ -60,7 +60,7 @@ func TestEmptiedBookieGetsItsCopiesBack(t *testing.T) {
 		return len(ids) == 0
 	})
 	k.unmarked()
-	require.Equal(t, 3.0, n.metric("bindery_limbo_ended_total"))
+	k.counted(n, "bindery_limbo_ended_total", 3.0)
 	for id, entries := range map[ledger.ID]int{closed: 50, striped: 50, open.ID(): 20} {
 		require.True(t, k.record(id).Names("bk1"))
 		k.check(id, entries)

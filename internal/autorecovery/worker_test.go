@@ -63,10 +63,14 @@ func TestR5IdleWriterIsFenced(t *testing.T) {
 	k.mark(w.ID(), "bk1")
 	k.unmarked()
 	m := k.record(w.ID())
+	if m.State == ledger.StateOpen {
+		require.False(t, m.Names("bk1"), "the writer was faster, and has replaced the bookie by itself")
+		return
+	}
 	require.Equal(t, ledger.StateClosed, m.State)
 	require.False(t, m.Names("bk1"))
 	k.check(w.ID(), 20)
-	require.Equal(t, 1.0, n.metric("bindery_replication_ledgers_recovered_total"))
+	k.counted(n, "bindery_replication_ledgers_recovered_total", 1.0)
 	_, err := w.Append(k.ctx(), []byte("late"))
 	require.ErrorIs(t, err, ledgerclient.ErrFenced)
 }

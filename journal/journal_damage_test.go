@@ -231,7 +231,7 @@ func TestDamageBehindTheLastS(t *testing.T) {
 	mem, h := memfs.New(), newHistory()
 	j := mustStart(t, mem, "/j", o)
 	require.NoError(t, h.appendBatch(j, 1, 300)) // one group
-	left := mem.CrashClone(1, 0) // at once: nothing covers the group
+	left := mem.CrashClone(1, 0)                 // at once: nothing covers the group
 	require.NoError(t, j.Close())
 
 	name := fileName("/j", h.segmentOf(t, left, 0), liveSuffix)

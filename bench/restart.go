@@ -24,7 +24,11 @@ func (b *benchmark) restart(ctx context.Context, s *server) (*server, error) {
 	if err != nil {
 		return s, err
 	}
-	time.Sleep(time.Second) // it settles
+	select { // it settles
+	case <-ctx.Done():
+		return s, ctx.Err()
+	case <-time.After(time.Second):
+	}
 	r.Idle = resident(s.endpoints.PID)
 	done := make(chan struct{})
 	go func() {

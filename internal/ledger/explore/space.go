@@ -305,7 +305,6 @@ func (x *space) lateCode(g int, id uint16) uint32 {
 type scratch struct {
 	words, best []uint32
 	moves       []move
-	codes       []uint32
 }
 
 // fingerprint is that of the smallest vector among the state's images under the symmetries. Columns (a bookie and what is

@@ -42,7 +42,7 @@ type interned[T any] struct {
 	list chunked[T]
 }
 
-func (t *interned[T]) id(key []byte, make func() T) uint32 {
+func (t *interned[T]) id(key []byte, build func() T) uint32 {
 	t.mu.RLock()
 	id, ok := t.ids[string(key)]
 	t.mu.RUnlock()
@@ -57,7 +57,7 @@ func (t *interned[T]) id(key []byte, make func() T) uint32 {
 	if t.ids == nil {
 		t.ids = map[string]uint32{}
 	}
-	id, ok = t.list.add(make())
+	id, ok = t.list.add(build())
 	if !ok {
 		panic(errTooMany)
 	}
@@ -73,14 +73,14 @@ type memo[K comparable, V any] struct {
 	m  map[K]V
 }
 
-func (t *memo[K, V]) get(k K, make func() V) V {
+func (t *memo[K, V]) get(k K, build func() V) V {
 	t.mu.RLock()
 	v, ok := t.m[k]
 	t.mu.RUnlock()
 	if ok {
 		return v
 	}
-	v = make()
+	v = build()
 	t.mu.Lock()
 	if t.m == nil {
 		t.m = map[K]V{}
@@ -95,7 +95,7 @@ type codeTable struct {
 	chunks [1 << 12]atomic.Pointer[[chunkSize]atomic.Uint32]
 }
 
-func (t *codeTable) get(i uint32, make func() uint32) uint32 {
+func (t *codeTable) get(i uint32, build func() uint32) uint32 {
 	c := &t.chunks[i>>chunkBits]
 	p := c.Load()
 	if p == nil {
@@ -104,7 +104,7 @@ func (t *codeTable) get(i uint32, make func() uint32) uint32 {
 	}
 	v := p[i&(chunkSize-1)].Load()
 	if v == 0 {
-		v = make() + 1
+		v = build() + 1
 		p[i&(chunkSize-1)].Store(v)
 	}
 	return v - 1

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"syscall"
 
 	"github.com/binderylog/bindery/entrylog"
 	"github.com/binderylog/bindery/internal/vfs"
@@ -18,7 +17,7 @@ const inPlaceMax = 512
 // takes no space. So the files that every start has to change are written with fixed lengths.
 func replaceFile(fsys vfs.FS, name string, data []byte) error {
 	err := vfs.WriteFileAtomic(fsys, name, data)
-	if isNoSpace(err) && overwrite(fsys, name, data) == nil {
+	if vfs.IsNoSpace(err) && overwrite(fsys, name, data) == nil {
 		return nil
 	}
 	return err
@@ -54,16 +53,11 @@ func overwrite(fsys vfs.FS, name string, data []byte) (err error) {
 // the disks sets aside again when there is room.
 func (d *directory) replace(name string, data []byte) error {
 	err := replaceFile(d.fs, d.file(name), data)
-	if !isNoSpace(err) || !slices.Contains(d.kinds, kindLedger) {
+	if !vfs.IsNoSpace(err) || !slices.Contains(d.kinds, kindLedger) {
 		return err
 	}
 	if n, rerr := entrylog.ReleaseReserve(d.fs, d.file(".")); rerr != nil || n == 0 {
 		return err
 	}
 	return replaceFile(d.fs, d.file(name), data)
-}
-
-// isNoSpace reports whether err says that a disk is full.
-func isNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, entrylog.ErrNoSpace)
 }

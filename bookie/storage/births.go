@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/binderylog/bindery/internal/invariant"
+	"github.com/binderylog/bindery/internal/vfs"
 )
 
 // births counts the lives of ledgers that were deleted here and came back, over all directories: a ledger may come back in
@@ -121,7 +122,7 @@ func (d *dir) replaceTombstones(add []int64) error {
 	t := &tombs{set: d.tombs.Load().set.remove(back).add(slices.Compact(add)), births: births}
 	write := func() error { return writeTombstones(d.s.fs, d.cur, t.set, t.births) }
 	err := write()
-	if isNoSpace(err) && d.useReserve("the list of deleted ledgers") {
+	if vfs.IsNoSpace(err) && d.useReserve("the list of deleted ledgers") {
 		err = write()
 	}
 	if err != nil {

@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-
-	"github.com/binderylog/bindery/bookie/index"
-	"github.com/binderylog/bindery/entrylog"
 )
 
 // Check reads everything that is on disk and calls fn for each thing wrong: logs, indexes, and whether each entry that the
@@ -19,64 +15,75 @@ func (s *Storage) Check(ctx context.Context, fn func(error)) error {
 			fn(err)
 			continue
 		}
-		if err := d.check(ctx, fn); err != nil {
+		if err := d.ix.Check(ctx, fn); err != nil {
 			return fmt.Errorf("check %s: %w", d.path, err)
 		}
 	}
-	return nil
+	return s.checkLedgers(func(l *Ledger) error {
+		err := l.checkEntries(ctx, func(_ int64, _ int, err error) error {
+			if err != nil {
+				fn(err)
+			}
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
+			fn(fmt.Errorf("ledger %d: %w", l.id, err))
+			err = nil
+		}
+		return err
+	})
 }
 
-func (d *dir) check(ctx context.Context, fn func(error)) error {
-	if err := d.ix.Check(ctx, fn); err != nil {
-		return err
-	}
+// checkLedgers calls fn for every ledger whose directory works, pinned.
+func (s *Storage) checkLedgers(fn func(l *Ledger) error) error {
 	for after := int64(-1); ; {
-		ids, err := d.s.Ledgers(after, listPage)
-		if err != nil {
+		ids, err := s.Ledgers(after, listPage)
+		if err != nil || len(ids) == 0 {
 			return err
-		}
-		if len(ids) == 0 {
-			return nil
 		}
 		after = ids[len(ids)-1]
 		for _, id := range ids {
-			if err := ctx.Err(); err != nil {
+			l, err := s.Ledger(id, false)
+			if errors.Is(err, ErrNoLedger) {
+				continue
+			}
+			if err != nil {
 				return err
 			}
-			if err := d.checkLedger(id, fn); err != nil {
+			if !l.d.failed.Load() {
+				err = fn(l)
+			}
+			l.Release()
+			if err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// checkLedger reads every entry that the directory names of a ledger.
-func (d *dir) checkLedger(id int64, fn func(error)) error {
-	l, err := d.s.Ledger(id, false)
-	if errors.Is(err, ErrNoLedger) {
-		return nil
-	}
+// checkEntries reads every entry of the ledger that its directory names around the read cache, and calls fn with the size and
+// the error of each. What a write cache holds is not judged: the copy on disk is about to be replaced.
+func (l *Ledger) checkEntries(ctx context.Context, fn func(entry int64, size int, err error) error) error {
+	v := l.view()
+	list, err := l.d.loggedEntries(l.id, v.floor, nil)
 	if err != nil {
 		return err
 	}
-	defer l.Release()
-	if l.d != d {
-		return nil
-	}
-	v := l.view()
-	list, err := d.loggedEntries(id, v.floor, nil)
-	if err != nil {
-		fn(fmt.Errorf("ledger %d: %w", id, err))
-		return nil
-	}
-	for _, r := range joinRanges(slices.Clone(list)) {
+	buf := bodies.Get().(*[]byte)
+	defer bodies.Put(buf)
+	for _, r := range joinRanges(list) {
 		for e := r.First; ; e++ {
-			_, err := d.checkEntry(id, e, v.floor)
-			if err != nil && l.cached(&v, e) {
-				err = nil // the copy on disk is about to be replaced
+			if err := ctx.Err(); err != nil {
+				return err
 			}
-			if err != nil {
-				fn(fmt.Errorf("ledger %d entry %d: %w", id, e, err))
+			body, _, err := l.d.lookUp(l.id, e, v.floor, *buf, (*dir).readRecord)
+			if err == nil {
+				*buf = body
+			}
+			if !errors.Is(err, errAbsent) && (err == nil || !l.cached(&v, e)) { // absent: deleted meanwhile
+				if err := fn(e, len(body), err); err != nil {
+					return err
+				}
 			}
 			if e == r.Last {
 				break
@@ -94,29 +101,4 @@ func (l *Ledger) cached(v *view, entry int64) bool {
 		_, ok = l.d.readCached(&l.d.flushing, shard, l.id, entry, v.birth, nil)
 	}
 	return ok
-}
-
-// checkEntry reads an entry around the caches.
-func (d *dir) checkEntry(id, entry int64, floor entrylog.LogID) ([]byte, error) {
-	var err error
-	for range 3 { // compaction may move it meanwhile
-		loc, lerr := d.locate(id, entry, floor)
-		if errors.Is(lerr, errAbsent) || errors.Is(lerr, index.ErrNotFound) {
-			return nil, nil // deleted meanwhile
-		}
-		if lerr != nil {
-			return nil, lerr
-		}
-		var body []byte
-		if body, err = d.log.Read(loc, nil); err == nil {
-			if l, e := entrylog.IDs(body); l != id || e != entry {
-				return nil, fmt.Errorf("%s holds ledger %d entry %d", loc, l, e)
-			}
-			return body, nil
-		}
-		if !errors.Is(err, entrylog.ErrNoLog) {
-			return nil, err
-		}
-	}
-	return nil, err
 }

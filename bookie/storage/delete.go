@@ -12,6 +12,7 @@ import (
 	"github.com/binderylog/bindery/entrylog"
 	"github.com/binderylog/bindery/internal/intent"
 	"github.com/binderylog/bindery/internal/invariant"
+	"github.com/binderylog/bindery/internal/vfs"
 )
 
 // Local deletion of ledgers.
@@ -189,7 +190,7 @@ func (d *dir) forget(ids []int64) error {
 func (d *dir) bookDeleted(ids []int64) error {
 	d.gen.Add(1)
 	err := d.ix.DeleteLedgers(ids)
-	if isNoSpace(err) && d.useReserve("the index") {
+	if vfs.IsNoSpace(err) && d.useReserve("the index") {
 		err = d.ix.DeleteLedgers(ids)
 	}
 	if err != nil {

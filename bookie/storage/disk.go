@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/binderylog/bindery/entrylog"
+	"github.com/binderylog/bindery/internal/vfs"
 )
 
 // DiskLimits say when a directory counts as full, as shares of its file system that are used.
@@ -212,15 +213,10 @@ func (d *dir) useReserve(what string) bool {
 	return true
 }
 
-// isNoSpace reports whether err says that a disk is full.
-func isNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, entrylog.ErrNoSpace)
-}
-
 // isPassing reports whether err says nothing bad about the disk: it is full, or the process has no file handles or memory
 // left. What failed is tried again.
 func isPassing(err error) bool {
-	return isNoSpace(err) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+	return vfs.IsNoSpace(err) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
 // markFull notes that a write found the disk full.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/binderylog/bindery/entrylog"
 	"github.com/binderylog/bindery/internal/invariant"
+	"github.com/binderylog/bindery/internal/vfs"
 )
 
 // flushRequest asks a flusher for a checkpoint that covers everything stored before the request.
@@ -168,13 +169,13 @@ func (d *dir) flush() error {
 	defer d.flushMu.Unlock()
 	w := d.retry
 	page, err := d.writeOnce(w)
-	if isNoSpace(err) && d.useReserve("a flush") {
+	if vfs.IsNoSpace(err) && d.useReserve("a flush") {
 		page, err = d.writeOnce(w)
 	}
 	if err != nil {
 		d.flushFailures.Add(1)
 		if isPassing(err) {
-			if isNoSpace(err) {
+			if vfs.IsNoSpace(err) {
 				d.markFull()
 			}
 			return fmt.Errorf("flush %s: %w", d.path, err)

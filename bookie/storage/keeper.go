@@ -12,6 +12,7 @@ import (
 	"github.com/binderylog/bindery/bookie/index"
 	"github.com/binderylog/bindery/entrylog"
 	"github.com/binderylog/bindery/internal/invariant"
+	"github.com/binderylog/bindery/internal/vfs"
 )
 
 // keeperRetry is how long the index keeper waits before it tries a log again.
@@ -134,7 +135,7 @@ func (d *dir) ingest(ctx context.Context, info entrylog.LogInfo) error {
 		return err
 	}
 	put := func() error { return d.ix.Ingest(ctx, info, runs, states) }
-	if err = put(); isNoSpace(err) && d.useReserve("the index") {
+	if err = put(); vfs.IsNoSpace(err) && d.useReserve("the index") {
 		err = put()
 	}
 	if err != nil {

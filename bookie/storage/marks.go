@@ -8,6 +8,7 @@ import (
 
 	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/vfs"
 )
 
 // settleMarks makes one picture of what the directories' mark files say, after all of them are open: who is missing, whose
@@ -293,7 +294,7 @@ func (s *Storage) writeMark(d *dir, own dirMark) error {
 		return nil
 	}
 	err := writeMark(d.markFile, &t)
-	if isNoSpace(err) && d.useReserve("the mark") {
+	if vfs.IsNoSpace(err) && d.useReserve("the mark") {
 		err = writeMark(d.markFile, &t)
 	}
 	if err != nil {

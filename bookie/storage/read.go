@@ -131,31 +131,41 @@ func (d *dir) readCached(p *atomic.Pointer[writeCache], shard uint32, id, entry 
 	return append(dst[:0], body...), true
 }
 
-// readLogs reads an entry from the entry logs. A place whose log has gone was moved by a compaction: it is looked up again
-// before that is an error (decision 10).
+// readLogs reads an entry from the entry logs, by way of the read cache, and lists it as damaged if it can not be read.
 func (d *dir) readLogs(id, entry int64, floor entrylog.LogID, dst []byte) ([]byte, error) {
+	body, located, err := d.lookUp(id, entry, floor, dst, (*dir).readAt)
+	if err != nil && located {
+		d.readErrors.Add(1)
+		d.noteDamaged(id, entry, err)
+	}
+	return body, err
+}
+
+// noteDamaged puts an entry that is there and can not be read on the list, unless the fault may pass.
+func (d *dir) noteDamaged(id, entry int64, err error) {
+	if corrupt.Is(err) || errors.Is(err, fs.ErrNotExist) {
+		d.s.damaged.add(Damaged{id, entry})
+	}
+}
+
+// lookUp finds the place of an entry in the entry logs and reads it there with read. A place whose log has gone was moved by
+// a compaction: it is looked up again before that is an error (decision 10). located says that an error is the log's and not
+// the index's.
+func (d *dir) lookUp(id, entry int64, floor entrylog.LogID, dst []byte, read func(d *dir, id, entry int64, loc entrylog.Location, dst []byte) ([]byte, error)) (body []byte, located bool, err error) {
 	var loc entrylog.Location
-	var err error
 	for range 3 {
 		if loc, err = d.locate(id, entry, floor); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		var body []byte
-		body, err = d.readAt(id, entry, loc, dst)
+		body, err = read(d, id, entry, loc, dst)
+		if err == nil {
+			return body, true, nil
+		}
 		if !errors.Is(err, entrylog.ErrNoLog) {
-			if err != nil {
-				d.readErrors.Add(1)
-				if corrupt.Is(err) || errors.Is(err, fs.ErrNotExist) {
-					d.s.damaged.add(Damaged{id, entry})
-				}
-				return nil, fmt.Errorf("ledger %d entry %d: %w", id, entry, err)
-			}
-			return body, nil
+			return nil, true, fmt.Errorf("ledger %d entry %d: %w", id, entry, err)
 		}
 	}
-	d.readErrors.Add(1)
-	d.s.damaged.add(Damaged{id, entry})
-	return nil, fmt.Errorf("ledger %d entry %d: %w", id, entry, corrupt.New(d.indexPath, 0, "entry location", fmt.Errorf("%s: %w", loc, err)))
+	return nil, true, fmt.Errorf("ledger %d entry %d: %w", id, entry, corrupt.New(d.indexPath, 0, "entry location", fmt.Errorf("%s: %w", loc, err)))
 }
 
 // locate returns an entry's newest place: overlay, then what the index said last, then index.
@@ -218,6 +228,11 @@ func (d *dir) readAt(id, entry int64, loc entrylog.Location, dst []byte) ([]byte
 			}
 		}
 	}
+	return d.readRecord(id, entry, loc, dst)
+}
+
+// readRecord reads the entry whose record lies at loc around the read cache.
+func (d *dir) readRecord(id, entry int64, loc entrylog.Location, dst []byte) ([]byte, error) {
 	body, err := d.log.Read(loc, dst)
 	if err != nil {
 		return nil, err

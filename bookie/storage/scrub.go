@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"slices"
-
-	"github.com/binderylog/bindery/internal/corrupt"
 )
 
 // Scrubbed is what a scrub has done.
@@ -21,74 +17,26 @@ type Scrubbed struct {
 // disk is about to be replaced.
 func (s *Storage) Scrub(ctx context.Context, limit func(ctx context.Context, bytes int) error) (Scrubbed, error) {
 	var done Scrubbed
-	for _, d := range s.dirs {
-		if d.failed.Load() {
-			continue
-		}
-		for after := int64(-1); ; {
-			ids, err := s.Ledgers(after, listPage)
-			if err != nil {
-				return done, fmt.Errorf("scrub %s: %w", d.path, err)
-			}
-			if len(ids) == 0 {
-				break
-			}
-			after = ids[len(ids)-1]
-			for _, id := range ids {
-				if err := d.scrubLedger(ctx, id, limit, &done); err != nil {
-					return done, fmt.Errorf("scrub %s: ledger %d: %w", d.path, id, err)
-				}
-			}
-		}
-	}
-	return done, nil
-}
-
-func (d *dir) scrubLedger(ctx context.Context, id int64, limit func(context.Context, int) error, done *Scrubbed) error {
-	l, err := d.s.Ledger(id, false)
-	if errors.Is(err, ErrNoLedger) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer l.Release()
-	if l.d != d {
-		return nil
-	}
-	v := l.view()
-	list, err := d.loggedEntries(id, v.floor, nil)
-	if err != nil {
-		return err
-	}
-	for _, r := range joinRanges(slices.Clone(list)) {
-		for e := r.First; ; e++ {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			body, err := d.checkEntry(id, e, v.floor)
-			switch {
-			case err == nil:
+	err := s.checkLedgers(func(l *Ledger) error {
+		err := l.checkEntries(ctx, func(entry int64, size int, err error) error {
+			if err == nil {
 				done.Entries++
-				done.Bytes += int64(len(body))
-			case l.cached(&v, e):
-			default:
+				done.Bytes += int64(size)
+			} else {
 				done.Damaged++
-				if corrupt.Is(err) || errors.Is(err, fs.ErrNotExist) {
-					d.s.damaged.add(Damaged{id, e})
-				}
+				l.d.noteDamaged(l.id, entry, err)
 			}
-			if limit != nil {
-				if err := limit(ctx, len(body)); err != nil {
-					return err
-				}
+			if limit == nil {
+				return nil
 			}
-			if e == r.Last {
-				break
-			}
+			return limit(ctx, size)
+		})
+		if err != nil {
+			return fmt.Errorf("scrub %s: ledger %d: %w", l.d.path, l.id, err)
 		}
-	}
-	return nil
+		return nil
+	})
+	return done, err
 }
 
 // LimboLedgers returns up to limit ids above after of ledgers that are in limbo here, ascending; an empty list is the end.

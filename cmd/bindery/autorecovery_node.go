@@ -27,11 +27,7 @@ func newNodeDrainCommand() *cobra.Command {
 			"Exit codes: 3 no such bookie, it takes adds, or re-replication is switched off; 4 some ledgers can not be moved, and which.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, err := bookieID(args[0])
-			if err != nil {
-				return err
-			}
-			return o.withCluster(c, func(ctx context.Context, _ string, v *metadata.Views) error {
+			return o.withBookie(c, args[0], func(ctx context.Context, v *metadata.Views, id ledger.BookieID) error {
 				if cancel {
 					return cancelDrain(ctx, c, v, id)
 				}
@@ -142,11 +138,7 @@ func newNodeDecommissionCommand() *cobra.Command {
 			"Exit codes: 3 no such bookie, it is running, or re-replication is switched off; 4 some ledgers can not be moved, and which.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, err := bookieID(args[0])
-			if err != nil {
-				return err
-			}
-			return o.withCluster(c, func(ctx context.Context, _ string, v *metadata.Views) error {
+			return o.withBookie(c, args[0], func(ctx context.Context, v *metadata.Views, id ledger.BookieID) error {
 				return decommission(ctx, c, v, id, output, keep)
 			})
 		},

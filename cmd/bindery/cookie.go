@@ -36,6 +36,15 @@ func bookieID(s string) (ledger.BookieID, error) {
 	return id, nil
 }
 
+// withBookie is withCluster for a command about one bookie, whose id it checks first.
+func (o *clusterOptions) withBookie(c *cobra.Command, arg string, f func(ctx context.Context, v *metadata.Views, id ledger.BookieID) error) error {
+	id, err := bookieID(arg)
+	if err != nil {
+		return err
+	}
+	return o.withCluster(c, func(ctx context.Context, _ string, v *metadata.Views) error { return f(ctx, v, id) })
+}
+
 func newCookieListCommand(o *clusterOptions) *cobra.Command {
 	var output outputFormat
 	c := &cobra.Command{
@@ -82,11 +91,7 @@ func newCookieGetCommand(o *clusterOptions) *cobra.Command {
 		Short: "Print a bookie's cookie, byte for byte (table) or its fields (json)",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, err := bookieID(args[0])
-			if err != nil {
-				return err
-			}
-			return o.withCluster(c, func(ctx context.Context, _ string, v *metadata.Views) error {
+			return o.withBookie(c, args[0], func(ctx context.Context, v *metadata.Views, id ledger.BookieID) error {
 				text, version, err := v.Cookies.Get(ctx, id)
 				if err != nil {
 					return err
@@ -180,11 +185,7 @@ func newCookieRemoveCommand(o *clusterOptions) *cobra.Command {
 			"such ledgers.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, err := bookieID(args[0])
-			if err != nil {
-				return err
-			}
-			return o.withCluster(c, func(ctx context.Context, _ string, v *metadata.Views) error {
+			return o.withBookie(c, args[0], func(ctx context.Context, v *metadata.Views, id ledger.BookieID) error {
 				return removeCookie(ctx, c, v, id, yes)
 			})
 		},

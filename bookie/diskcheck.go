@@ -52,7 +52,7 @@ func CheckDisks(dirs []string, p DiskPolicy) (warnings []string, err error) {
 			}
 			devices[dev] = dir
 		}
-		if err := tryDisk(fsys, at); isNoSpace(err) && p.AllowFull {
+		if err := tryDisk(fsys, at); vfs.IsNoSpace(err) && p.AllowFull {
 			warnings = append(warnings, fmt.Sprintf("%s: its file system is full: %v", dir, err))
 			continue
 		} else if err != nil {

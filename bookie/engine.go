@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/bookie/storage"
+	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/journal"
 )
 
@@ -221,7 +222,7 @@ func (e *engine) startJournals(first bool) error {
 			if !first {
 				e.o.Logger.Info("there is room for the journal again", "journal", e.o.JournalDirs[i])
 			}
-		case !isNoSpace(err):
+		case !vfs.IsNoSpace(err):
 			return openFailed("journal directory", e.o.JournalDirs[i], err)
 		case first:
 			e.o.Logger.Error("a journal directory is full: fences and writes of its ledgers are refused until there is room for a segment",

@@ -485,7 +485,7 @@ func (i *Identity) markDirty() error {
 		switch {
 		case err == nil:
 			d.dirty, marked = text, true
-		case isNoSpace(err):
+		case vfs.IsNoSpace(err):
 			full = exitErrorf(ExitIO, "%s: %w", d, err)
 		default:
 			return exitErrorf(ExitIO, "%s: %w", d, err)

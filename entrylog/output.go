@@ -97,7 +97,7 @@ func (o *output) write(j outputJob) error {
 func (o *output) reserve(end int64) error {
 	step := (end + o.prealloc - 1) / o.prealloc * o.prealloc
 	err := o.f.Preallocate(step)
-	if isNoSpace(err) && step > end {
+	if vfs.IsNoSpace(err) && step > end {
 		step = end
 		err = o.f.Preallocate(step)
 	}

@@ -173,7 +173,7 @@ func (s *Store) readRemoved() error {
 		if s.o.ReadOnly {
 			return nil
 		}
-		if err := s.makeRemoved(); err != nil && !errors.Is(noSpace(err), ErrNoSpace) {
+		if err := s.makeRemoved(); err != nil && !vfs.IsNoSpace(err) {
 			return err
 		} // on a full disk it is made before the first removal
 		return nil

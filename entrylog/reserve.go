@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"syscall"
 
 	"github.com/binderylog/bindery/internal/vfs"
 )
@@ -59,13 +58,8 @@ func ReserveSize(fsys vfs.FS, dir string) (int64, error) {
 	return st.Size, err
 }
 
-// isNoSpace reports whether the disk, or somebody's share of it, is full.
-func isNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
-
 func noSpace(err error) error {
-	if isNoSpace(err) {
+	if vfs.IsNoSpace(err) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	return err

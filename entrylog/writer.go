@@ -64,7 +64,7 @@ func createLog(fs vfs.FS, path string, m meta, buffers *bufferPair, o writerOpti
 		}
 	}()
 	if o.prealloc > 0 {
-		if err := f.Preallocate(o.prealloc); err != nil && !isNoSpace(err) {
+		if err := f.Preallocate(o.prealloc); err != nil && !vfs.IsNoSpace(err) {
 			return nil, err
 		} // a step that does not fit is tried again, smaller, by the output
 	}
@@ -129,7 +129,7 @@ func (w *logWriter) fail(op string, err error) error {
 
 // classify marks an error as ErrNoSpace or ErrFailed.
 func classify(err error) error {
-	if isNoSpace(err) {
+	if vfs.IsNoSpace(err) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	return fmt.Errorf("%w: %w", ErrFailed, err)

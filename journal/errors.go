@@ -3,7 +3,6 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"syscall"
 
 	"github.com/binderylog/bindery/internal/vfs"
 )
@@ -64,11 +63,6 @@ func (e *NoSpaceError) Error() string {
 
 // Unwrap returns the cause.
 func (e *NoSpaceError) Unwrap() error { return e.Err }
-
-// isNoSpace says whether the disk, or somebody's share of it, is full.
-func isNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
 
 // NoDirectIOError says that the directory's file system refuses direct I/O.
 type NoDirectIOError struct {

@@ -142,7 +142,7 @@ func (j *Journal) prepareSegmentLocked(s *segment, z *zeroer) time.Duration {
 	if spare == nil {
 		spare, err = j.newSpare(id)
 	}
-	noSpace := isNoSpace(err)
+	noSpace := vfs.IsNoSpace(err)
 	if err == nil {
 		file, err = j.stamp(s, spare, segmentHeader{first: s.first, prev: s.prev})
 	}

@@ -177,7 +177,7 @@ func (j *Journal) fresh() (*segment, error) {
 		j.maxID++
 		f, err := j.newSpare(j.maxID)
 		if err != nil {
-			if isNoSpace(err) {
+			if vfs.IsNoSpace(err) {
 				return nil, &NoSpaceError{Dir: j.dir, Need: s.size, Err: err}
 			}
 			return nil, fmt.Errorf("start journal %s: %w", j.dir, err)

@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -412,9 +411,4 @@ func (c *boltCursor) prev() (k, v []byte) {
 		k, v = c.c.Prev()
 	}
 	return k, v
-}
-
-// noSpace reports whether err says that the disk is full: bbolt rolled back, and nothing is wrong with the file.
-func noSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }

@@ -234,7 +234,7 @@ func (s *memStore) update(fn func(kvTx) error) error {
 func (s *memStore) commit(payload []byte) error {
 	b := frame(s.seq+1, payload)
 	if _, err := s.log.WriteAt(b, s.end); err != nil {
-		if terr := s.log.Truncate(s.end); terr != nil || !noSpace(err) {
+		if terr := s.log.Truncate(s.end); terr != nil || !vfs.IsNoSpace(err) {
 			s.failed = errors.Join(err, terr)
 			return s.failed
 		}

@@ -115,7 +115,7 @@ func (x *runIndex) write(fn func(kvTx) error) error {
 	})
 	if err != nil && inner == nil && !corrupt.Is(err) {
 		// The store itself failed: whether the transaction is on disk is not known.
-		if noSpace(err) {
+		if vfs.IsNoSpace(err) {
 			x.count.fullDisk.Add(1)
 			return fmt.Errorf("%w: %w", ErrNoSpace, err)
 		}

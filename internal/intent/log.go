@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/binderylog/bindery/internal/vfs"
 	"io"
 	"maps"
 	"path/filepath"
 	"runtime/pprof"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/binderylog/bindery/internal/invariant"
 )
@@ -289,7 +289,7 @@ func (l *log) mark() {
 // Open would, and the file opened anew. It says whether it could. Only writing may fail so: after a failed sync nothing
 // of the file can be believed.
 func (l *log) takeBack(err error, index uint64, size int64) bool {
-	if !errors.Is(err, errWrite) || !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+	if !errors.Is(err, errWrite) || !vfs.IsNoSpace(err) {
 		return false
 	}
 	_ = l.app.close() // it has no say any more

@@ -13,6 +13,7 @@ package vfs
 import (
 	"errors"
 	"io"
+	"syscall"
 )
 
 // Align is the alignment in bytes of memory, offset and length that every direct-I/O file of ours uses. It is a multiple
@@ -26,6 +27,11 @@ var (
 	// ErrNoDirectIO is returned by Open with Direct when the file system refuses it. There is no silent fallback.
 	ErrNoDirectIO = errors.New("the file system does not support direct I/O")
 )
+
+// IsNoSpace reports whether err says that a disk, or somebody's share of it, is full.
+func IsNoSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // Mode says how a file is opened. The zero value opens an existing file for buffered reading.
 type Mode struct {

@@ -44,7 +44,7 @@ type diskFault struct {
 	slow  time.Duration
 }
 
-// diskBytes is the size of a disk: room for a few segments and logs.
+// Sizes that let a run of a minute go through several segments and logs.
 const (
 	segmentBytes = 1 << 20
 	logBytes     = 1 << 20
@@ -82,7 +82,13 @@ func groupWrite(op errorfs.Op) bool {
 }
 
 func (m *member) dirs() (journals, ledgers []string) {
-	return []string{"/journal"}, []string{"/ledgers"}
+	for i := range m.c.cfg.Dirs[0] {
+		journals = append(journals, fmt.Sprintf("/journal%d", i))
+	}
+	for i := range m.c.cfg.Dirs[1] {
+		ledgers = append(ledgers, fmt.Sprintf("/ledgers%d", i))
+	}
+	return journals, ledgers
 }
 
 func (m *member) options(fs vfs.FS, log *slog.Logger) bookie.Options {

@@ -16,6 +16,7 @@ import (
 // Cluster is one run: a metadata store, bookies, clients, and the trouble that they have.
 type Cluster struct {
 	cfg     Config
+	ctx     context.Context // of the run
 	h       *History
 	check   *Checker
 	net     *Net
@@ -53,10 +54,10 @@ func (r *Result) Judge() {
 }
 
 // Run makes one run. It must be called in a synctest bubble, whose clock it uses.
-func Run(cfg Config, level slog.Level) Result {
+func Run(ctx context.Context, cfg Config, level slog.Level) Result {
 	h := NewHistory()
 	began := time.Now()
-	c := &Cluster{cfg: cfg, h: h, check: NewChecker(h), tree: memmeta.NewTree(), level: level, rng: rand.New(rand.NewPCG(cfg.Seed, 0x73746f7265)),
+	c := &Cluster{cfg: cfg, ctx: ctx, h: h, check: NewChecker(h), tree: memmeta.NewTree(), level: level, rng: rand.New(rand.NewPCG(cfg.Seed, 0x73746f7265)),
 		ops: newOpLog(), books: newShelf()}
 	c.net = NewNet(cfg.Seed, cfg.Latency, c.check)
 	c.tree.OnWrite(c.check.Wrote)
@@ -111,7 +112,6 @@ func (c *Cluster) heal() {
 	c.setStormy(false)
 	c.net.Heal()
 	c.tree.LandLate()
-	defer time.Sleep(settle) //nolint:forbidigo // the bubble's clock
 	for _, m := range c.members {
 		m.healDisk()
 		if m.up && !m.kept { // a failed journal stays failed until its bookie starts again
@@ -123,9 +123,22 @@ func (c *Cluster) heal() {
 					c.h.Break("liveness", "%s does not start on a good disk: %v", m.name, err)
 					break
 				}
-				time.Sleep(5 * time.Second) //nolint:forbidigo // the bubble's clock: an operator tries again
+				elapse(c.ctx, 5*time.Second) // an operator tries again
 			}
 		}
+	}
+	elapse(c.ctx, settle)
+}
+
+// elapse lets the bubble's clock pass by d. It reports false if ctx ended before.
+func elapse(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

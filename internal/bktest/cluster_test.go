@@ -10,21 +10,24 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/binderylog/bindery/internal/bktest/planted"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	seedFlag  = flag.Uint64("sim.seed", 1, "first seed")
-	seedsFlag = flag.Int("sim.seeds", 0, "number of seeds; 0: as many as fit in -sim.time")
-	timeFlag  = flag.Duration("sim.time", time.Minute, "how long to go on; with -short at most 5 s")
-	debugFlag = flag.Bool("sim.debug", false, "keep debug lines in histories, and print the history of good runs, too")
-	plainFlag = flag.Bool("sim.lines", false, "print a line before and after each seed, for the program that started this one")
+	seedFlag   = flag.Uint64("sim.seed", 1, "first seed")
+	seedsFlag  = flag.Int("sim.seeds", 0, "number of seeds; 0: as many as fit in -sim.time")
+	timeFlag   = flag.Duration("sim.time", time.Minute, "how long to go on; with -short at most 5 s")
+	debugFlag  = flag.Bool("sim.debug", false, "keep debug lines in histories, and print the history of good runs, too")
+	mutantFlag = flag.String("sim.mutant", "", "name of the protocol bug to plant; needs -tags mutants")
+	plainFlag  = flag.Bool("sim.lines", false, "print a line before and after each seed, for the program that started this one")
 )
 
 // TestCluster runs whole clusters, one seed after the other.
 func TestCluster(t *testing.T) {
-	if err := plant(); err != nil {
+	if err := planted.Plant(*mutantFlag); err != nil {
 		t.Fatal(err)
 	}
 	level := slog.LevelInfo
@@ -43,7 +46,7 @@ func TestCluster(t *testing.T) {
 			fmt.Printf("sim: seed %d begins\n", seed)
 		}
 		var r Result
-		synctest.Test(t, func(*testing.T) { r = Run(NewConfig(seed), level) })
+		synctest.Test(t, func(t *testing.T) { r = Run(t.Context(), NewConfig(seed), level) })
 		r.Judge()
 		if len(r.Broken) > 0 || *debugFlag {
 			_, _ = r.History.WriteTo(os.Stdout)

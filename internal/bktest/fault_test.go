@@ -17,7 +17,7 @@ func TestOneFault(t *testing.T) {
 			cfg.Faults = []Fault{f}
 			cfg.Calm /= 3
 			var r Result
-			synctest.Test(t, func(*testing.T) { r = Run(cfg, slog.LevelInfo) })
+			synctest.Test(t, func(t *testing.T) { r = Run(t.Context(), cfg, slog.LevelInfo) })
 			r.Judge()
 			if len(r.Broken) > 0 {
 				_, _ = r.History.WriteTo(t.Output())
@@ -37,7 +37,7 @@ func TestRot(t *testing.T) {
 		cfg.Faults = []Fault{FaultRot, FaultPower, FaultRestart}
 		cfg.Calm /= 2
 		var r Result
-		synctest.Test(t, func(*testing.T) { r = Run(cfg, slog.LevelInfo) })
+		synctest.Test(t, func(t *testing.T) { r = Run(t.Context(), cfg, slog.LevelInfo) })
 		r.Judge()
 		if len(r.Broken) > 0 {
 			_, _ = r.History.WriteTo(t.Output())

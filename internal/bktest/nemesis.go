@@ -33,11 +33,15 @@ func (n *nemesis) storm() {
 		if len(n.undo) > 0 && n.undo[0].at.Before(next) {
 			u := n.undo[0]
 			n.undo = n.undo[1:]
-			n.sleepUntil(u.at)
+			if !elapse(n.c.ctx, time.Until(u.at)) {
+				return
+			}
 			u.fn()
 			continue
 		}
-		n.sleepUntil(next)
+		if !elapse(n.c.ctx, time.Until(next)) {
+			return
+		}
 		next = time.Now().Add(n.calm())
 		if len(n.c.cfg.Faults) > 0 {
 			n.trouble(n.c.cfg.Faults[n.rng.IntN(len(n.c.cfg.Faults))])
@@ -47,12 +51,6 @@ func (n *nemesis) storm() {
 
 func (n *nemesis) calm() time.Duration {
 	return time.Duration(n.rng.Int64N(int64(2*n.c.cfg.Calm))) + time.Millisecond
-}
-
-func (n *nemesis) sleepUntil(at time.Time) {
-	if d := time.Until(at); d > 0 {
-		time.Sleep(d) //nolint:forbidigo // the bubble's clock
-	}
 }
 
 // later keeps fn until some time has passed.
@@ -211,6 +209,6 @@ func (n *nemesis) pause() {
 			c.net.Block(m.name, a)
 		}
 	}
-	time.Sleep(time.Duration(5+n.rng.IntN(40)) * time.Second) //nolint:forbidigo // the bubble's clock
+	elapse(c.ctx, time.Duration(5+n.rng.IntN(40))*time.Second)
 	c.net.Heal()
 }

@@ -90,7 +90,7 @@ func payload(id ledgerclient.LedgerID, n int64) []byte {
 
 func startWork(c *Cluster) *work {
 	w := &work{c: c, ends: map[ledgerclient.LedgerID]int64{}}
-	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.ctx, w.cancel = context.WithCancel(c.ctx)
 	w.left.Store(int64(c.cfg.Ledgers))
 	for i := range c.cfg.Clients {
 		k := &client{w: w, name: fmt.Sprintf("client%d", i)}
@@ -163,14 +163,7 @@ func (w *work) stop() {
 }
 
 func (w *work) pause(rng *rand.Rand, most time.Duration) bool {
-	t := time.NewTimer(time.Duration(rng.Int64N(int64(most))))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-w.ctx.Done():
-		return false
-	}
+	return elapse(w.ctx, time.Duration(rng.Int64N(int64(most))))
 }
 
 // writeLoop writes one ledger after the other.
@@ -445,8 +438,8 @@ func (w *work) finish() {
 		deadline := time.Now().Add(finishWithin)
 		done := false
 		for !done && time.Now().Before(deadline) {
-			if done = final.recover(b, time.Minute); !done {
-				time.Sleep(2 * time.Second) //nolint:forbidigo // the bubble's clock
+			if done = final.recover(b, time.Minute); !done && !elapse(w.c.ctx, 2*time.Second) {
+				break
 			}
 		}
 		if !done && w.c.check.Stuck(int64(b.id)) {

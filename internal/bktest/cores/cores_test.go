@@ -8,20 +8,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/binderylog/bindery/internal/bktest/planted"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	seedFlag  = flag.Uint64("sim.seed", 1, "first seed")
-	seedsFlag = flag.Int("sim.seeds", 300, "number of seeds")
-	debugFlag = flag.Bool("sim.debug", false, "print the histories of good runs, too")
-	plainFlag = flag.Bool("sim.lines", false, "print a line before and after each seed, for the program that started this one")
+	seedFlag   = flag.Uint64("sim.seed", 1, "first seed")
+	seedsFlag  = flag.Int("sim.seeds", 300, "number of seeds")
+	debugFlag  = flag.Bool("sim.debug", false, "print the histories of good runs, too")
+	mutantFlag = flag.String("sim.mutant", "", "name of the protocol bug to plant; needs -tags mutants")
+	plainFlag  = flag.Bool("sim.lines", false, "print a line before and after each seed, for the program that started this one")
 )
 
 // TestSeeds runs seeds, one after the other.
 func TestSeeds(t *testing.T) {
-	if err := plant(); err != nil {
+	if err := planted.Plant(*mutantFlag); err != nil {
 		t.Fatal(err)
 	}
 	acked, closed, steps := 0, 0, 0

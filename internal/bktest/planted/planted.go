@@ -1,5 +1,5 @@
 // Package planted lists the protocol bugs that builds with the tag mutants can plant, and which layer of simulation has to
-// find each. It holds data only.
+// find each. Plant plants one.
 package planted
 
 import "github.com/binderylog/bindery/internal/ledger"
@@ -28,16 +28,6 @@ var (
 	cores = []Layer{LayerCores}
 	both  = []Layer{LayerCores, LayerCluster}
 )
-
-// ByName returns the bug of that name.
-func ByName(name string) (ledger.Mutant, bool) {
-	for _, b := range Bugs() {
-		if b.Name == name {
-			return b.Mutant, true
-		}
-	}
-	return ledger.MutantNone, false
-}
 
 // Bugs lists the planted bugs that simulation finds. The model check finds others, which need exact schedules of few parts.
 func Bugs() []Bug {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/binderylog/bindery/internal/loadgen"
 )
 
 // started is what the starts of a round took.
@@ -29,7 +31,7 @@ func (b *benchmark) restart(ctx context.Context, s *server) (*server, error) {
 		return s, ctx.Err()
 	case <-time.After(time.Second):
 	}
-	r.Idle = resident(s.endpoints.PID)
+	r.Idle = float64(loadgen.ResidentBytes(s.endpoints.PID))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -65,22 +67,4 @@ func replayed(log string) float64 {
 		}
 	}
 	return 0
-}
-
-// resident returns RssAnon + RssShmem of a process: what the budget is about.
-func resident(pid int) (sum float64) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(data)) {
-		var kb float64
-		if _, err := fmt.Sscanf(line, "RssAnon: %f kB", &kb); err == nil {
-			sum += kb * 1024
-		}
-		if _, err := fmt.Sscanf(line, "RssShmem: %f kB", &kb); err == nil {
-			sum += kb * 1024
-		}
-	}
-	return sum
 }

@@ -88,6 +88,31 @@ func (l *load) run(n, window int) error {
 	return nil
 }
 
+// runLoads measures b.N requests, divided among loads that run side by side.
+func runLoads[L interface{ run(n, window int) error }](b *testing.B, loads []L, window int, what string) {
+	b.ReportAllocs()
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	var failed atomic.Value
+	for i, l := range loads {
+		n := b.N / len(loads)
+		if i < b.N%len(loads) {
+			n++
+		}
+		wg.Go(func() {
+			if err := l.run(n, window); err != nil {
+				failed.Store(err)
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	if err := failed.Load(); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), what+"/s")
+}
+
 // BenchmarkBookieAdd measures adds over loopback. conns connections have window adds outstanding each.
 func BenchmarkBookieAdd(b *testing.B) {
 	for _, shape := range []struct{ conns, window, size int }{
@@ -103,27 +128,7 @@ func BenchmarkBookieAdd(b *testing.B) {
 				}
 			}
 			b.SetBytes(int64(shape.size))
-			b.ReportAllocs()
-			b.ResetTimer()
-			var wg sync.WaitGroup
-			var failed atomic.Value
-			for i, l := range loads {
-				n := b.N / len(loads)
-				if i < b.N%len(loads) {
-					n++
-				}
-				wg.Go(func() {
-					if err := l.run(n, shape.window); err != nil {
-						failed.Store(err)
-					}
-				})
-			}
-			wg.Wait()
-			b.StopTimer()
-			if err := failed.Load(); err != nil {
-				b.Fatal(err)
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "adds/s")
+			runLoads(b, loads, shape.window, "adds")
 		})
 	}
 }
@@ -131,7 +136,7 @@ func BenchmarkBookieAdd(b *testing.B) {
 // TestAddAllocatesNothing: the whole path of an add, client included, allocates nothing amortised.
 func TestAddAllocatesNothing(t *testing.T) {
 	if raceEnabled {
-		t.Skip("allocations are not counted under the race detector")
+		t.Skip("the race detector allocates: runs in builds without -race")
 	}
 	b := diskBookie(t, nil)
 	l := newLoad(t, b, 1, 1024)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/binderylog/bindery/internal/wire"
@@ -94,27 +92,7 @@ func BenchmarkBookieRead(b *testing.B) {
 				}
 			}
 			b.SetBytes(1024)
-			b.ReportAllocs()
-			b.ResetTimer()
-			var wg sync.WaitGroup
-			var failed atomic.Value
-			for i, l := range loads {
-				n := b.N / len(loads)
-				if i < b.N%len(loads) {
-					n++
-				}
-				wg.Go(func() {
-					if err := l.run(n, shape.window); err != nil {
-						failed.Store(err)
-					}
-				})
-			}
-			wg.Wait()
-			b.StopTimer()
-			if err := failed.Load(); err != nil {
-				b.Fatal(err)
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reads/s")
+			runLoads(b, loads, shape.window, "reads")
 		})
 	}
 }

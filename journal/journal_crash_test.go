@@ -187,9 +187,6 @@ func TestPowerLossAtEveryStep(t *testing.T) {
 	for _, io := range []IOMethod{IODSync, IOFdatasync, IORWFDSync, IOBuffered} {
 		t.Run(string(io), func(t *testing.T) {
 			t.Parallel()
-			if io == IORWFDSync && batches < 40 {
-				t.Skip("differs from dsync in one call")
-			}
 			o := crashOptions(io)
 			var h *history
 			runs := 0

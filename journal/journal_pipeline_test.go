@@ -578,7 +578,7 @@ func TestOptions(t *testing.T) {
 // TestAppendDoesNotAllocate counts the allocations of the whole process while records pass from Reserve to their sinks.
 func TestAppendDoesNotAllocate(t *testing.T) {
 	if invariant.Enabled {
-		t.Skip("what invariants print allocates")
+		t.Skip("checking invariants allocates: runs in builds without -tags invariants")
 	}
 	o := Options{SegmentSize: 64 << 20, IO: IODSync}
 	j := mustStart(t, nullFS{memfs.New()}, "/j", o)

@@ -17,7 +17,7 @@ import (
 func TestBoltOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skipf("needs the right to mount: %v", err)
+		t.Skipf("mounts a small file system: runs as root on Linux: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
 	ballast := filepath.Join(dir, "ballast")

@@ -51,8 +51,8 @@ func sampleProcess(pid int) (s sample, ok bool) {
 	return s, true
 }
 
-// residentBytes is the memory that a process can not give back: anonymous and shared pages.
-func residentBytes(pid int) int64 {
+// ResidentBytes is the memory that a process can not give back: anonymous and shared pages.
+func ResidentBytes(pid int) int64 {
 	name := fmt.Sprintf("/proc/%d/status", pid)
 	return 1024 * (procNumber(name, "RssAnon:") + procNumber(name, "RssShmem:"))
 }
@@ -120,9 +120,9 @@ func startMeter(serverPID int) *meter {
 
 func (m *meter) stop(r *Result) {
 	self, _ := sampleProcess(os.Getpid())
-	r.Generator = Usage{CPUSeconds: self.cpu - m.self.cpu, RSSBytes: residentBytes(os.Getpid())}
+	r.Generator = Usage{CPUSeconds: self.cpu - m.self.cpu, RSSBytes: ResidentBytes(os.Getpid())}
 	if now, ok := sampleProcess(m.serverPID); ok && m.serverOK {
-		r.Server = &Usage{PID: m.serverPID, CPUSeconds: now.cpu - m.server.cpu, RSSBytes: residentBytes(m.serverPID), WrittenBytes: now.written - m.server.written}
+		r.Server = &Usage{PID: m.serverPID, CPUSeconds: now.cpu - m.server.cpu, RSSBytes: ResidentBytes(m.serverPID), WrittenBytes: now.written - m.server.written}
 	}
 	steal, all := machineTimes()
 	if all > m.allTicks {

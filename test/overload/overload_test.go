@@ -205,7 +205,7 @@ func (b *bookie) watchMemory(ctx context.Context, t *testing.T) (peak func() int
 		most := int64(0)
 		defer func() { done <- most }()
 		for {
-			most = max(most, memoryOf(b.cmd.Process.Pid))
+			most = max(most, loadgen.ResidentBytes(b.cmd.Process.Pid))
 			select {
 			case <-ctx.Done():
 				return
@@ -214,22 +214,6 @@ func (b *bookie) watchMemory(ctx context.Context, t *testing.T) (peak func() int
 		}
 	}()
 	return func() int64 { return <-done }
-}
-
-// memoryOf returns RssAnon + RssShmem of a process.
-func memoryOf(pid int) (sum int64) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(data)) {
-		f := strings.Fields(line)
-		if len(f) >= 2 && (f[0] == "RssAnon:" || f[0] == "RssShmem:") {
-			kb, _ := strconv.ParseInt(f[1], 10, 64)
-			sum += kb << 10
-		}
-	}
-	return sum
 }
 
 // again calls fn with a new connection whenever the one before was cut, until ctx ends.

@@ -155,6 +155,13 @@ func (c *Client) peer(id BookieID) *peer {
 	return p
 }
 
+// knownPeer returns the client's view of a bookie that it has dealt with, nil if it has not.
+func (c *Client) knownPeer(id BookieID) *peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.peers[id]
+}
+
 // allPeers returns every bookie that this client has dealt with.
 func (c *Client) allPeers() []*peer {
 	c.mu.Lock()
@@ -278,15 +285,11 @@ func (c *Client) chooseEnsemble(ctx context.Context, q Quorum, shrink bool) ([]B
 	if err == nil && len(ensemble) == q.Ensemble {
 		return ensemble, nil
 	}
-	list, lerr := c.views.Bookies.List(ctx, metadata.AnyKind)
-	if lerr != nil {
-		return nil, fmt.Errorf("list bookies: %w", metaError(lerr))
-	}
-	c.view.set(list)
-	if ensemble, err = placement.ChooseAtLeast(c.candidates(), least, q.Ensemble, random); err != nil {
+	view, err := c.Candidates(ctx)
+	if err != nil {
 		return nil, err
 	}
-	return ensemble, nil
+	return placement.ChooseAtLeast(view, least, q.Ensemble, random)
 }
 
 // Delete removes a ledger. Its bookies drop their copies some time later.

@@ -6,9 +6,7 @@ import (
 
 	"github.com/binderylog/bindery/internal/digest"
 	"github.com/binderylog/bindery/internal/ledger"
-	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/wire"
-	"github.com/binderylog/bindery/ledgerclient/placement"
 )
 
 // Copies reads and writes single copies of the entries of one ledger, for those who check and repair replication. It decides
@@ -113,17 +111,4 @@ func (x *Copies) Write(ctx context.Context, b BookieID, e EntryID, body []byte) 
 		return fmt.Errorf("copy entry %d to %s: %w", e, b, err)
 	}
 	return r.failure()
-}
-
-// Candidates returns the registered bookies as placement sees them, asked for anew from the store.
-func (c *Client) Candidates(ctx context.Context) ([]placement.Bookie, error) {
-	if err := c.err(); err != nil {
-		return nil, err
-	}
-	list, err := c.views.Bookies.List(ctx, metadata.AnyKind)
-	if err != nil {
-		return nil, fmt.Errorf("list bookies: %w", metaError(err))
-	}
-	c.view.set(list)
-	return c.candidates(), nil
 }

@@ -1,6 +1,7 @@
 package ledgerclient
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,4 +62,30 @@ func TestQuarantineDecays(t *testing.T) {
 	bad.penalty.at = time.Now().Add(-10 * 10 * time.Second)
 	bad.penalty.mu.Unlock()
 	require.InDelta(t, 0.25, share(), 0.04)
+}
+
+// TestWhoRegistersAnewIsPardoned: a bookie that has registered anew leaves its quarantine, also if a list of the bookies tells
+// the client before its watch does.
+func TestWhoRegistersAnewIsPardoned(t *testing.T) {
+	ctx := testContext(t)
+	c := newCluster(t, 3)
+	client, _ := c.client(func(o *Options) { o.Quarantine = time.Hour })
+	require.NoError(t, client.waitForView(ctx))
+	bad := client.peer("b1")
+	quarantined := func() bool {
+		view, err := client.Candidates(ctx)
+		require.NoError(t, err)
+		i := slices.IndexFunc(view, func(b placement.Bookie) bool { return b.ID == "b1" })
+		return view[i].Quarantined
+	}
+	require.Eventually(t, func() bool { // to the first view every bookie is new
+		bad.quarantine(ErrTimeout)
+		return quarantined()
+	}, 5*time.Second, time.Millisecond)
+	client.view.mu.Lock()
+	b := client.view.bookies["b1"]
+	b.Version-- // what the watch has told is older than what is stored
+	client.view.bookies["b1"] = b
+	client.view.mu.Unlock()
+	require.False(t, quarantined())
 }

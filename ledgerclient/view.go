@@ -2,6 +2,7 @@ package ledgerclient
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sort"
 	"sync"
@@ -52,15 +53,31 @@ func (v *bookieView) set(list []metadata.Bookie) []BookieID {
 // watchBookies keeps the view up to date until ctx ends.
 func (c *Client) watchBookies(ctx context.Context) {
 	for list := range c.views.Bookies.Watch(ctx) {
-		for _, id := range c.view.set(list) {
-			c.mu.Lock()
-			p := c.peers[id]
-			c.mu.Unlock()
-			if p != nil {
-				p.pardon()
-			}
+		c.registered(list)
+	}
+}
+
+// registered takes the set of registered bookies, from wherever it was read: who is new in it is pardoned. The next reader
+// finds nothing new in the same set, so every one has to see to that.
+func (c *Client) registered(list []metadata.Bookie) {
+	for _, id := range c.view.set(list) {
+		if p := c.knownPeer(id); p != nil {
+			p.pardon()
 		}
 	}
+}
+
+// Candidates returns the registered bookies as placement sees them, asked for anew from the store.
+func (c *Client) Candidates(ctx context.Context) ([]placement.Bookie, error) {
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	list, err := c.views.Bookies.List(ctx, metadata.AnyKind)
+	if err != nil {
+		return nil, fmt.Errorf("list bookies: %w", metaError(err))
+	}
+	c.registered(list)
+	return c.candidates(), nil
 }
 
 // candidates returns the view for placement, in a stable order.
@@ -80,17 +97,13 @@ func (c *Client) candidates() []placement.Bookie {
 }
 
 func (c *Client) quarantined(id BookieID) bool {
-	c.mu.Lock()
-	p := c.peers[id]
-	c.mu.Unlock()
+	p := c.knownPeer(id)
 	return p != nil && p.isQuarantined()
 }
 
 // standing returns what this client holds against a bookie: whether it is in quarantine, and its weight in a choice.
 func (c *Client) standing(id BookieID) (quarantined bool, weight float64) {
-	c.mu.Lock()
-	p := c.peers[id]
-	c.mu.Unlock()
+	p := c.knownPeer(id)
 	if p == nil {
 		return false, 1
 	}

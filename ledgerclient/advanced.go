@@ -146,24 +146,18 @@ func (a *AdvancedWriter) offer(id EntryID, p *pendingAdd) error {
 		return a.ended
 	}
 	a.held[id] = p
-	for {
-		p := a.held[a.next]
-		if p == nil {
-			break
-		}
-		delete(a.held, a.next)
-		a.next++
-		if err := a.w.push(p); err != nil {
+	for p := a.held[a.next]; p != nil; p = a.held[a.next] {
+		if err := a.w.push(p); err != nil { // the writer has ended: failHeld tells what is held
 			a.ended = err
-			if a.next-1 == id {
+			if a.next == id {
+				delete(a.held, id)
 				p.recycle()
 				return err
 			}
-			done, late := p.done, a.next-1
-			p.recycle()
-			a.w.client.spawn(func() { done(late, err) })
-			break
+			return nil
 		}
+		delete(a.held, a.next)
+		a.next++
 	}
 	if cancel := a.waiting[a.next]; cancel != nil {
 		cancel(errItsTurn)
@@ -171,7 +165,8 @@ func (a *AdvancedWriter) offer(id EntryID, p *pendingAdd) error {
 	return nil
 }
 
-// failHeld ends the handle and fails the adds that wait for a gap, in order of their ids.
+// failHeld ends the handle and fails the adds that wait for a gap, in order of their ids. One without a gap before it fails
+// with what ended the writer, which was told to nobody else.
 func (a *AdvancedWriter) failHeld(err error) {
 	a.mu.Lock()
 	if a.ended == nil {
@@ -189,7 +184,7 @@ func (a *AdvancedWriter) failHeld(err error) {
 		adds[i] = a.held[id]
 		delete(a.held, id)
 	}
-	gap := a.next
+	gap, ended := a.next, a.ended
 	for _, cancel := range a.waiting {
 		cancel(err)
 	}
@@ -197,7 +192,11 @@ func (a *AdvancedWriter) failHeld(err error) {
 	for i, p := range adds {
 		done := p.done
 		p.recycle()
-		done(ids[i], fmt.Errorf("ledger %d entry %d: entry %d was never added: %w", a.w.id, ids[i], gap, ErrClosed))
+		err := ended
+		if ids[i] != gap {
+			err = fmt.Errorf("ledger %d entry %d: entry %d was never added: %w", a.w.id, ids[i], gap, ErrClosed)
+		}
+		done(ids[i], err)
 	}
 }
 

@@ -203,3 +203,30 @@ func TestDelayedEnsembleChange(t *testing.T) {
 		return c.record(w.ID()).Last().Bookies[0] != full.id
 	}, 10*time.Second, 10*time.Millisecond)
 }
+
+// TestAdvancedWriterEndsInBetween: the writer ends between two entries of which the first one was held up for the second. Each
+// is told before Close returns, in order: the one without a gap before it why the writer ended.
+func TestAdvancedWriterEndsInBetween(t *testing.T) {
+	ctx := testContext(t)
+	c := newCluster(t, 3)
+	client, _ := c.client()
+	w, err := client.CreateAdvanced(ctx, CreateOptions{})
+	require.NoError(t, err)
+	var lost []string
+	note := func(id EntryID, err error) { lost = append(lost, fmt.Sprint(id, " ", err)) }
+	w.AppendAsync(1, payload(1), note)
+	w.AppendAsync(3, payload(3), note)
+	w.w.mu.Lock()
+	w.w.ended = ErrFenced
+	w.w.mu.Unlock()
+	w.mu.Lock()
+	w.next = 1 // 0 was sent just before
+	w.mu.Unlock()
+	w.AppendAsync(4, payload(4), note)
+	require.ErrorIs(t, w.Append(ctx, 2, payload(2)), ErrFenced)
+	require.NoError(t, w.Close(ctx))
+	require.Equal(t, []string{
+		"1 ledger is fenced by another client", "3 ledger 0 entry 3: entry 1 was never added: closed", "4 ledger 0 entry 4: entry 1 was never added: closed",
+	}, lost)
+	require.Eventually(t, func() bool { return client.budget.free.Load() == client.o.MaxPendingBytes }, 5*time.Second, time.Millisecond, "all memory is given back")
+}

@@ -24,7 +24,7 @@
 //   - An absent entry is denied only by a directory that vouches for it. Damage, a failed directory, limbo and a ledger
 //     unknown while a directory is missing are errors of their own (corrupt.Error, ErrUnknown).
 //   - A deleted ledger's entries never come back: its handle carries a floor, and nothing in a log up to the floor is
-//     its entry. See delete.go.
+//     its entry. See delete.go and births.go.
 //
 // Goroutines: per directory a flusher and an index keeper, and up to two read-ahead workers for all. Close joins them.
 //

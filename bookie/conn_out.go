@@ -142,11 +142,16 @@ func (c *conn) replyBuffers(frame []*[]byte) {
 func (c *conn) park(t *readTask) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.isShut || c.unsent <= connOutHigh && (c.unsent == 0 || !c.srv.budget.nearlyFull()) {
+	if c.isShut || !c.fullLocked() {
 		return false
 	}
 	c.parked.push(t)
 	return true
+}
+
+// fullLocked reports whether the peer has to take answers before more are made for it.
+func (c *conn) fullLocked() bool {
+	return c.unsent > connOutHigh || c.unsent > 0 && c.srv.budget.nearlyFull()
 }
 
 // unparkLocked brings parked reads back, as many as will not be parked again at once.

@@ -42,5 +42,5 @@ func (s *server) readHere(c *conn, b *batch, r *wire.Request) bool {
 func (c *conn) takesAnswers() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.isShut && c.parked.len() == 0 && c.unsent <= connOutHigh && (c.unsent == 0 || !c.srv.budget.nearlyFull())
+	return !c.isShut && c.parked.len() == 0 && !c.fullLocked()
 }

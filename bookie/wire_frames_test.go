@@ -218,6 +218,25 @@ func TestC60MalformedFrames(t *testing.T) {
 	b.dial().add(1, 0, "the bookie goes on")
 }
 
+// What a peer claims is believed as far as it has sent: room is taken for all of a frame, memory in steps.
+func TestLargeFrameGetsMemoryInSteps(t *testing.T) {
+	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.InFlightBytes = 64 << 20 }})
+	c := &conn{srv: b.srv, closing: make(chan struct{})}
+	c.takeIn(bufSmall)
+	*c.in = append(*c.in, 0, 0x4f, 0, 0, 2, 1, 0, 0)
+	require.NoError(t, c.keep(0))
+	require.LessOrEqual(t, cap(*c.in), bufLarge)
+	require.EqualValues(t, 0x4f0000+wire.LengthSize, b.srv.frames.used.Load())
+	for step := bufLarge; step < 4<<20; step *= 2 {
+		*c.in = (*c.in)[:cap(*c.in)]
+		require.NoError(t, c.keep(0))
+		require.LessOrEqual(t, cap(*c.in), 2*step, "twice what was sent")
+	}
+	require.EqualValues(t, 0x4f0000+wire.LengthSize, b.srv.frames.used.Load())
+	c.dropIn()
+	require.Zero(t, b.srv.used())
+}
+
 // A peer that claims a large frame and stops holds little memory, and not for ever.
 func TestStalledFrameIsCut(t *testing.T) {
 	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.SlowClientTimeout = time.Second }})

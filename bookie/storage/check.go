@@ -80,7 +80,12 @@ func (l *Ledger) checkEntries(ctx context.Context, fn func(entry int64, size int
 			if err == nil {
 				*buf = body
 			}
-			if !errors.Is(err, errAbsent) && (err == nil || !l.cached(&v, e)) { // absent: deleted meanwhile
+			judged := !errors.Is(err, errAbsent) // absent: deleted meanwhile
+			if err != nil && judged {
+				_, cached := l.readWriteCache(&v, e, nil)
+				judged = !cached
+			}
+			if judged {
 				if err := fn(e, len(body), err); err != nil {
 					return err
 				}
@@ -91,14 +96,4 @@ func (l *Ledger) checkEntries(ctx context.Context, fn func(entry int64, size int
 		}
 	}
 	return nil
-}
-
-// cached reports whether a write cache holds the entry.
-func (l *Ledger) cached(v *view, entry int64) bool {
-	shard := uint32(l.id) % pinShards
-	_, ok := l.d.readCached(&l.d.current, shard, l.id, entry, v.birth, nil)
-	if !ok {
-		_, ok = l.d.readCached(&l.d.flushing, shard, l.id, entry, v.birth, nil)
-	}
-	return ok
 }

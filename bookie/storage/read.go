@@ -90,13 +90,7 @@ func (l *Ledger) find(v *view, entry int64, dst []byte) ([]byte, error) {
 	if d.failed.Load() {
 		return nil, ErrUnknown
 	}
-	shard := uint32(l.id) % pinShards
-	if body, ok := d.readCached(&d.current, shard, l.id, entry, v.birth, dst); ok {
-		d.cacheHits.Add(1)
-		return body, nil
-	}
-	if body, ok := d.readCached(&d.flushing, shard, l.id, entry, v.birth, dst); ok {
-		d.flushHits.Add(1)
+	if body, ok := l.readWriteCache(v, entry, dst); ok {
 		return body, nil
 	}
 	body, err := d.readLogs(l.id, entry, v.floor, dst)
@@ -115,6 +109,20 @@ func (l *Ledger) find(v *view, entry int64, dst []byte) ([]byte, error) {
 		}
 	}
 	return nil, errAbsent
+}
+
+// readWriteCache copies an entry out of the write caches, in the order in which it moves through them.
+func (l *Ledger) readWriteCache(v *view, entry int64, dst []byte) ([]byte, bool) {
+	d, shard := l.d, uint32(l.id)%pinShards
+	if body, ok := d.readCached(&d.current, shard, l.id, entry, v.birth, dst); ok {
+		d.cacheHits.Add(1)
+		return body, true
+	}
+	body, ok := d.readCached(&d.flushing, shard, l.id, entry, v.birth, dst)
+	if ok {
+		d.flushHits.Add(1)
+	}
+	return body, ok
 }
 
 // readCached copies an entry out of a write cache.
@@ -171,10 +179,7 @@ func (d *dir) lookUp(id, entry int64, floor entrylog.LogID, dst []byte, read fun
 // locate returns an entry's newest place: overlay, then what the index said last, then index.
 func (d *dir) locate(id, entry int64, floor entrylog.LogID) (entrylog.Location, error) {
 	gen := d.gen.Load()
-	if loc, ok := d.ov.find(id, entry, floor); ok {
-		return loc, nil
-	}
-	if loc, ok := d.s.cache.locate(d, id, entry); ok && loc.Log > floor {
+	if loc, ok := d.locateCached(id, entry, floor); ok {
 		return loc, nil
 	}
 	r, err := d.ix.LocateRun(id, entry)

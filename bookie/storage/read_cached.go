@@ -18,13 +18,7 @@ func (l *Ledger) ReadCached(entry int64, dst []byte) (body []byte, ok bool) {
 	if entry < 0 || v.tombstone || d.failed.Load() {
 		return nil, false
 	}
-	shard := uint32(l.id) % pinShards
-	if body, ok := d.readCached(&d.current, shard, l.id, entry, v.birth, dst); ok {
-		d.cacheHits.Add(1)
-		return body, true
-	}
-	if body, ok := d.readCached(&d.flushing, shard, l.id, entry, v.birth, dst); ok {
-		d.flushHits.Add(1)
+	if body, ok := l.readWriteCache(&v, entry, dst); ok {
 		return body, true
 	}
 	loc, ok := d.locateCached(l.id, entry, v.floor)

@@ -1,6 +1,7 @@
 package bktest
 
 import (
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -49,7 +50,6 @@ type bookieView struct {
 type ledgerView struct {
 	id       int64
 	record   *ledger.Metadata
-	version  metadata.Version
 	gone     bool
 	token    int64            // of the record's creation
 	payload  map[int64]uint64 // content of each entry, as first seen
@@ -341,7 +341,7 @@ func (c *Checker) Wrote(key string, value []byte, v metadata.Version) {
 	} else {
 		c.succession(l, m)
 	}
-	l.record, l.version = m, v
+	l.record = m
 	if m.State == ledger.StateClosed {
 		c.closed(l)
 	}
@@ -451,9 +451,7 @@ func describe(m *ledger.Metadata) string {
 	var s strings.Builder
 	s.WriteString(m.State.String())
 	for _, f := range m.Fragments {
-		s.WriteString(" ")
-		s.WriteString(itoa(int64(f.First)))
-		s.WriteString(":")
+		fmt.Fprintf(&s, " %d:", f.First)
 		for i, b := range f.Bookies {
 			if i > 0 {
 				s.WriteString(",")
@@ -462,7 +460,7 @@ func describe(m *ledger.Metadata) string {
 		}
 	}
 	if m.State == ledger.StateClosed {
-		s.WriteString(" ends at " + itoa(int64(m.LastEntry)) + ", " + itoa(m.Length) + " bytes")
+		fmt.Fprintf(&s, " ends at %d, %d bytes", m.LastEntry, m.Length)
 	}
 	return s.String()
 }

@@ -38,7 +38,7 @@ func TestCluster(t *testing.T) {
 	if testing.Short() {
 		limit = min(limit, 5*time.Second)
 	}
-	start, acked, faults := time.Now(), int64(0), 0
+	start, acked, closed, faults := time.Now(), int64(0), 0, 0
 	n := 0
 	for ; *seedsFlag > 0 && n < *seedsFlag || *seedsFlag == 0 && time.Since(start) < limit; n++ {
 		seed := *seedFlag + uint64(n) //nolint:gosec // not negative
@@ -51,7 +51,7 @@ func TestCluster(t *testing.T) {
 		if len(r.Broken) > 0 || *debugFlag {
 			_, _ = r.History.WriteTo(os.Stdout)
 		}
-		acked, faults = acked+r.Acked, faults+r.Faults
+		acked, closed, faults = acked+r.Acked, closed+r.Closed, faults+r.Faults
 		if len(r.Broken) > 0 {
 			fmt.Printf("sim: seed %d failed: %s\n", seed, r.Broken[0])
 			t.Fatalf("%s:\n%v\nagain: make sim-seed LAYER=cluster SEED=%d", r.Config.String(), r.Broken, seed)
@@ -60,8 +60,8 @@ func TestCluster(t *testing.T) {
 			fmt.Printf("sim: seed %d is good: %d acknowledged\n", seed, r.Acked)
 		}
 	}
-	t.Logf("%d seeds in %v: %d entries acknowledged, %d troubles", n, time.Since(start).Round(time.Second), acked, faults)
-	if n > 20 && (acked < int64(n) || faults < n) {
+	t.Logf("%d seeds in %v: %d entries acknowledged, %d ledgers closed, %d troubles", n, time.Since(start).Round(time.Second), acked, closed, faults)
+	if n > 20 && (acked < int64(n) || closed < n || faults < n) {
 		t.Error("the runs do too little to mean anything")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -106,5 +105,3 @@ func (l *historyHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 func (l *historyHandler) WithGroup(string) slog.Handler { return l }
-
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }

@@ -2,6 +2,7 @@ package bktest
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/binderylog/bindery/internal/vfs/errorfs"
@@ -60,9 +61,7 @@ func (n *nemesis) later(within time.Duration, fn func()) {
 	for i > 0 && n.undo[i-1].at.After(at) {
 		i--
 	}
-	n.undo = append(n.undo, timed{})
-	copy(n.undo[i+1:], n.undo[i:])
-	n.undo[i] = timed{at, fn}
+	n.undo = slices.Insert(n.undo, i, timed{at, fn})
 }
 
 func (n *nemesis) member() *member { return n.c.members[n.rng.IntN(len(n.c.members))] }
@@ -202,11 +201,10 @@ func (n *nemesis) partition() {
 func (n *nemesis) pause() {
 	c := n.c
 	c.h.Add("nemesis", "everything pauses")
-	names := n.w.clientNames()
-	for _, a := range names {
+	for _, k := range n.w.clients {
 		for _, m := range c.members {
-			c.net.Block(a, m.name)
-			c.net.Block(m.name, a)
+			c.net.Block(k.name, m.name)
+			c.net.Block(m.name, k.name)
 		}
 	}
 	elapse(c.ctx, time.Duration(5+n.rng.IntN(40))*time.Second)

@@ -32,8 +32,7 @@ type opLog struct {
 	ops   []*op
 }
 
-func newOpLog() *opLog { return &opLog{} }
-
+// begin notes the call of an operation, whose outcome is unknown until done.
 func (l *opLog) begin(client string, kind opKind, id ledgerclient.LedgerID, n int64) *op {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,8 +48,6 @@ func (o *op) done(result int64) {
 	o.log.clock++
 	o.result, o.ret = result, o.log.clock
 }
-
-func (o *op) unknown() {}
 
 // acked counts the appends that succeeded.
 func (l *opLog) acked() int64 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,8 +26,7 @@ type work struct {
 	closed int
 	ends   map[ledgerclient.LedgerID]int64 // of ledgers that were recovered in the end
 
-	mu      sync.Mutex // guards clients
-	clients []*client
+	clients []*client // constant
 }
 
 // client is one application: a process that may die and come back.
@@ -52,8 +52,6 @@ type shelf struct {
 	books []*book
 }
 
-func newShelf() *shelf { return &shelf{} }
-
 func (s *shelf) add(b *book) {
 	s.mu.Lock()
 	s.books = append(s.books, b)
@@ -63,7 +61,7 @@ func (s *shelf) add(b *book) {
 func (s *shelf) all() []*book {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]*book(nil), s.books...)
+	return slices.Clone(s.books)
 }
 
 func (s *shelf) pick(rng *rand.Rand) *book {
@@ -140,16 +138,6 @@ func (k *client) die() {
 	host.Kill(false)
 	_ = lc.Close()
 	k.boot()
-}
-
-func (w *work) clientNames() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	names := make([]string, len(w.clients))
-	for i, k := range w.clients {
-		names[i] = k.name
-	}
-	return names
 }
 
 func (w *work) clientName(rng *rand.Rand) string { return w.clients[rng.IntN(len(w.clients))].name }
@@ -234,7 +222,6 @@ func (a *appender) append(n int64) {
 	a.w.AppendAsync(payload(a.b.id, n), func(id ledgerclient.EntryID, err error) {
 		defer func() { <-a.room }()
 		if err != nil {
-			op.unknown()
 			if !a.failed.Swap(true) {
 				c.h.Add(a.k.name, "ledger %d entry %d: %v", a.b.id, n, err)
 			}
@@ -276,7 +263,6 @@ func (a *appender) close() {
 	op := c.ops.begin(a.k.name, opEnd, a.b.id, 0)
 	if err := a.w.Close(ctx); err != nil {
 		c.h.Add(a.k.name, "close of ledger %d: %v", a.b.id, err)
-		op.unknown()
 		return
 	}
 	last := int64(a.w.LastAddConfirmed())
@@ -316,7 +302,6 @@ func (k *client) recover(b *book, limit time.Duration) bool {
 	op := c.ops.begin(k.name, opEnd, b.id, 0)
 	r, err := k.process().Open(ctx, b.id, ledgerclient.OpenOptions{Recover: true, Password: password})
 	if err != nil {
-		op.unknown()
 		c.h.Add(k.name, "recovery of ledger %d: %v", b.id, err)
 		k.gone(b, err)
 		return false
@@ -345,7 +330,6 @@ func (k *client) read(b *book, rng *rand.Rand) {
 	op := c.ops.begin(k.name, opLAC, b.id, 0)
 	r, err := k.process().Open(ctx, b.id, ledgerclient.OpenOptions{Password: password})
 	if err != nil {
-		op.unknown()
 		k.gone(b, err)
 		return
 	}

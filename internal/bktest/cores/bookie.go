@@ -1,6 +1,7 @@
 package cores
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/binderylog/bindery/internal/ledger"
@@ -65,7 +66,7 @@ type collection struct {
 
 var masterKey = []byte("key")
 
-func newBookie(_ *world, id string, ledgers int) *bookie {
+func newBookie(id string, ledgers int) *bookie {
 	b := &bookie{id: ledger.BookieID(id), incarnation: 1}
 	for range ledgers {
 		b.replicas = append(b.replicas, newReplica())
@@ -410,7 +411,7 @@ func (b *bookie) die(w *world, keep int, power bool) {
 	for _, r := range b.replicas {
 		r.assumed = false
 		r.mem = *r.disk.Clone()
-		r.entries = cloneEntries(r.stored)
+		r.entries = maps.Clone(r.stored)
 	}
 	for _, x := range kept {
 		r := b.replicas[x.book]
@@ -436,14 +437,6 @@ func (b *bookie) die(w *world, keep int, power bool) {
 	}
 }
 
-func cloneEntries(m map[ledger.EntryID]copyOf) map[ledger.EntryID]copyOf {
-	c := make(map[ledger.EntryID]copyOf, len(m))
-	for e, x := range m {
-		c[e] = x
-	}
-	return c
-}
-
 // lose empties a bookie, or takes it back to its last checkpoint: its journal is gone.
 func (b *bookie) lose(w *world, all bool) {
 	b.die(w, 0, true)
@@ -455,14 +448,14 @@ func (b *bookie) lose(w *world, all bool) {
 	for i, r := range b.replicas {
 		k := w.books[i]
 		if len(r.acked) > 0 || r.fenced || k.record.Names(b.id) {
-			k.lost[string(b.id)], k.anyLoss = true, true
+			k.lost[string(b.id)] = true
 		}
 		if all {
 			r.mem, r.disk, r.saved = ledger.Replica{}, ledger.Replica{}, ledger.Replica{}
 			r.entries, r.stored, r.keep = map[ledger.EntryID]copyOf{}, map[ledger.EntryID]copyOf{}, map[ledger.EntryID]copyOf{}
 		} else {
 			r.mem, r.disk = *r.saved.Clone(), *r.saved.Clone()
-			r.entries, r.stored = cloneEntries(r.keep), cloneEntries(r.keep)
+			r.entries, r.stored = maps.Clone(r.keep), maps.Clone(r.keep)
 		}
 	}
 	b.lostData = true
@@ -471,7 +464,7 @@ func (b *bookie) lose(w *world, all bool) {
 // checkpoint moves what is durable out of the journal's reach.
 func (b *bookie) checkpoint() {
 	for _, r := range b.replicas {
-		r.saved, r.keep = *r.disk.Clone(), cloneEntries(r.stored)
+		r.saved, r.keep = *r.disk.Clone(), maps.Clone(r.stored)
 	}
 }
 
@@ -509,26 +502,22 @@ func (b *bookie) list(w *world) {
 }
 
 // endLimbo ends limbo where it can be proven that nothing is missing.
-func (b *bookie) endLimbo(w *world, i int) bool {
+func (b *bookie) endLimbo(w *world, i int) {
 	r, k := b.replicas[i], w.books[i]
-	if !r.mem.Limbo || k.gone || k.record.State != ledger.StateClosed {
-		return false
+	if !r.mem.Limbo || k.gone || k.record.State != ledger.StateClosed || len(b.journal) > 0 {
+		return
 	}
 	q := k.record.Quorum()
 	for e := ledger.EntryID(0); e <= k.record.LastEntry; e++ {
 		at := slices.Index(k.record.EnsembleOf(e), b.id)
 		if _, have := r.stored[e]; at >= 0 && q.Stores(e, at) && !have {
-			return false
+			return
 		}
-	}
-	if len(b.journal) > 0 {
-		return false
 	}
 	r.mem.EndLimbo()
 	r.disk = *r.mem.Clone()
 	delete(k.lost, string(b.id))
 	w.say("limbo of ledger %d on %s ends", i, b.id)
-	return true
 }
 
 // collect is one step of the collector: choose, read the record, delete.

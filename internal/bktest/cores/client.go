@@ -2,6 +2,7 @@ package cores
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/binderylog/bindery/internal/ledger"
 )
@@ -16,13 +17,13 @@ type client struct {
 	dead   bool
 	ended  bool
 
-	left    int // adds that the application will make
-	bodies  map[ledger.EntryID]string
-	last    ledger.EntryID // last one released
-	pick    ledger.IndexSet
-	exclude []ledger.BookieID
-	picking bool
-	forcing bool
+	left     int // adds that the application will make
+	bodies   map[ledger.EntryID]string
+	last     ledger.EntryID // last one released
+	pick     ledger.IndexSet
+	ensemble []ledger.BookieID // as of the last pick
+	picking  bool
+	forcing  bool
 }
 
 func bodyOf(k *book, e ledger.EntryID) string { return fmt.Sprintf("L%d e%d", k.n, e) }
@@ -92,7 +93,7 @@ func (c *client) perform(w *world, acts []ledger.Action) {
 		case ledger.ActRead:
 			w.ops = append(w.ops, &metaOp{c: c, read: true, act: a})
 		case ledger.ActPick:
-			c.pick, c.exclude, c.picking = a.Indices, a.Exclude, true
+			c.pick, c.ensemble, c.picking = a.Indices, a.Exclude, true
 		case ledger.ActRelease:
 			c.released(w, a)
 		case ledger.ActFail:
@@ -180,29 +181,25 @@ func (c *client) take(w *world, m *message) {
 	}
 }
 
-// ensemble returns the client's current ensemble.
-func (c *client) ensemble() []ledger.BookieID { return c.exclude }
-
 // answerPick chooses bookies for the indices that the core asked for.
 func (c *client) answerPick(w *world) {
 	c.picking = false
-	ensemble := c.ensemble()
 	var picks []ledger.Pick
 	text := ""
-	taken := append([]ledger.BookieID(nil), ensemble...)
-	for i := range ensemble {
+	taken := slices.Clone(c.ensemble)
+	for i, old := range c.ensemble {
 		if !c.pick.Has(i) {
 			continue
 		}
 		p := ledger.Pick{Index: i}
 		order := w.rng.Perm(len(w.bookies))
 		switch {
-		case w.rng.IntN(8) == 0 && !w.bookie(ensemble[i]).down: // it answers again
-			p.Bookie = ensemble[i]
+		case w.rng.IntN(8) == 0 && !w.bookie(old).down: // it answers again
+			p.Bookie = old
 		case w.cfg.PickNone && w.rng.IntN(4) == 0:
 		default:
 			for _, n := range order {
-				if b := w.bookies[n]; w.pickable(b) && !contains(taken, b.id) {
+				if b := w.bookies[n]; !b.down && !slices.Contains(taken, b.id) {
 					p.Bookie = b.id
 					break
 				}
@@ -217,13 +214,4 @@ func (c *client) answerPick(w *world) {
 	}
 	w.say("%s picks%s", c.name, text)
 	c.step(w, ledger.Event{Kind: ledger.EvPicked, Picks: picks})
-}
-
-func contains(list []ledger.BookieID, b ledger.BookieID) bool {
-	for _, x := range list {
-		if x == b {
-			return true
-		}
-	}
-	return false
 }

@@ -1,8 +1,6 @@
 package cores
 
 import (
-	"fmt"
-
 	"github.com/binderylog/bindery/internal/ledger"
 )
 
@@ -133,7 +131,7 @@ func (r *reading) take(w *world, m *message) {
 // seen checks what the reader believes.
 func (r *reading) seen(w *world) {
 	k, lac := r.c.book, r.core.LastAddConfirmed()
-	w.say("%s sees %s of ledger %d", r.c.name, fmt.Sprintf("e%d", lac), k.n)
+	w.say("%s sees e%d of ledger %d", r.c.name, lac, k.n)
 	if lac < r.c.last {
 		w.violate("I9", "the LAC of ledger %d goes from e%d back to e%d for %s", k.n, r.c.last, lac, r.c.name)
 	}

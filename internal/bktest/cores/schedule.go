@@ -1,7 +1,6 @@
 package cores
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -326,7 +325,7 @@ func (w *world) mayLose(b *bookie) bool {
 			continue
 		}
 		for _, f := range k.record.Fragments {
-			if !contains(f.Bookies, b.id) {
+			if !slices.Contains(f.Bookies, b.id) {
 				continue
 			}
 			n := 1
@@ -434,9 +433,4 @@ func (w *world) readable(k *book) {
 			return
 		}
 	}
-}
-
-// Summary is the run in one line.
-func (r *Result) Summary() string {
-	return fmt.Sprintf("%s: %d events, %d entries acknowledged, %d ledgers closed, digest %016x", r.Config, r.Steps, r.Acked, r.Closed, r.Digest)
 }

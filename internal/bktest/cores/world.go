@@ -46,7 +46,6 @@ type book struct {
 	gone     bool
 	acked    ledger.EntryID // highest entry that an application was told is durable
 	lost     map[string]bool
-	anyLoss  bool
 	told     ledger.EntryID // highest LAC that a reader was told
 	touched  bool
 	recovers int
@@ -109,7 +108,7 @@ type metaOp struct {
 func newWorld(cfg Config) *world {
 	w := &world{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x72756e)), blocked: map[route]bool{}, pace: map[route]int{}, cuts: cfg.Cuts, losses: cfg.Losses, faults: cfg.Faults, parts: cfg.Parts, lists: cfg.Lists}
 	for i := range cfg.Bookies {
-		w.bookies = append(w.bookies, newBookie(w, string(rune('A'+i)), len(cfg.Ledgers)))
+		w.bookies = append(w.bookies, newBookie(string(rune('A'+i)), len(cfg.Ledgers)))
 	}
 	for i, lc := range cfg.Ledgers {
 		b := &book{n: i, cfg: lc, acked: ledger.InvalidEntry, told: ledger.InvalidEntry, lost: map[string]bool{}, version: 1, recovers: lc.Recoverers}
@@ -228,9 +227,6 @@ func (w *world) weight(client, bookie string) int {
 	}
 	return n
 }
-
-// pickable reports whether a bookie may be chosen as a replacement.
-func (w *world) pickable(b *bookie) bool { return !b.down }
 
 // meta gives a metadata operation its outcome.
 func (w *world) meta(op *metaOp, outcome string) {

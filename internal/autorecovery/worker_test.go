@@ -35,9 +35,13 @@ func TestLostBookieIsReplaced(t *testing.T) {
 	require.Less(t, n.metric("replication_worker_NUM_ENTRIES_WRITTEN"), 40.0+41+1)
 }
 
+// idleQuorum leaves nothing pending once the last append is confirmed. With a smaller ack quorum a copy may still be on its way
+// to a bookie that is stopped or made read-only then, and the writer replaces that bookie by itself, before any worker looks.
+var idleQuorum = quorum(3, 3, 3)
+
 func TestR4LiveWriterReplacesTheBookieInTheGracePeriod(t *testing.T) {
 	k := newKit(t, 4)
-	w := k.create(quorum(3, 3, 2), 20, "bk1")
+	w := k.create(idleQuorum, 20, "bk1")
 	k.members[1].stop()
 	n := k.node("n1", workerOnly, func(o *Options) { o.OpenGrace = 2 * time.Second })
 	k.mark(w.ID(), "bk1")
@@ -57,16 +61,12 @@ func TestR4LiveWriterReplacesTheBookieInTheGracePeriod(t *testing.T) {
 
 func TestR5IdleWriterIsFenced(t *testing.T) {
 	k := newKit(t, 4)
-	w := k.create(quorum(3, 3, 3), 20, "bk1") // nothing is pending on it
+	w := k.create(idleQuorum, 20, "bk1")
 	k.members[1].stop()
 	n := k.node("n1", workerOnly)
 	k.mark(w.ID(), "bk1")
 	k.unmarked()
 	m := k.record(w.ID())
-	if m.State == ledger.StateOpen {
-		require.False(t, m.Names("bk1"), "the writer was faster, and has replaced the bookie by itself")
-		return
-	}
 	require.Equal(t, ledger.StateClosed, m.State)
 	require.False(t, m.Names("bk1"))
 	k.check(w.ID(), 20)
@@ -77,7 +77,7 @@ func TestR5IdleWriterIsFenced(t *testing.T) {
 
 func TestR13ReadOnlyBookieInAnOpenEnsembleCountsAsMissing(t *testing.T) {
 	k := newKit(t, 4)
-	w := k.create(quorum(3, 3, 2), 10, "bk1")
+	w := k.create(idleQuorum, 10, "bk1")
 	require.NoError(t, k.members[1].b.SetReadOnly(k.ctx(), true))
 	k.eventually("bk1 is read-only", func() bool {
 		list, err := k.client.Bookies(k.ctx())

@@ -1,6 +1,7 @@
 package zkmeta
 
 import (
+	"container/heap"
 	"context"
 	"errors"
 	"maps"
@@ -85,12 +86,38 @@ type watcher struct {
 	tree bool
 	out  chan metadata.Event
 
-	told   map[string]told // what the reader knows
+	told   map[string]told                // what the reader knows
+	below  map[string]map[string]struct{} // the keys of told by their parents
 	synced bool
 
 	mu    sync.Mutex
 	dirty map[string]look
+	order paths         // the keys of dirty
 	wake  chan struct{} // capacity one
+}
+
+// paths is a heap, the smallest path on top: a directory that loses all its marks has tens of thousands to read.
+type paths []string
+
+// Len implements heap.Interface.
+func (p paths) Len() int { return len(p) }
+
+// Less implements heap.Interface.
+func (p paths) Less(i, j int) bool { return p[i] < p[j] }
+
+// Swap implements heap.Interface.
+func (p paths) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
+
+// Push implements heap.Interface.
+func (p *paths) Push(x any) { *p = append(*p, x.(string)) }
+
+// Pop implements heap.Interface.
+func (p *paths) Pop() any {
+	last := len(*p) - 1
+	x := (*p)[last]
+	(*p)[last] = ""
+	*p = (*p)[:last]
+	return x
 }
 
 // told is the state of a key that was last reported.
@@ -99,9 +126,14 @@ type told struct {
 	made    int64 // transaction that made the node: one that was deleted and made again is another
 }
 
+func newWatcher(s *Store) *watcher {
+	return &watcher{s: s, out: make(chan metadata.Event), told: map[string]told{}, below: map[string]map[string]struct{}{},
+		dirty: map[string]look{}, wake: make(chan struct{}, 1)}
+}
+
 // Watch implements metadata.Store.
 func (s *Store) Watch(ctx context.Context, prefix string) <-chan metadata.Event {
-	w := &watcher{s: s, out: make(chan metadata.Event), told: map[string]told{}, dirty: map[string]look{}, wake: make(chan struct{}, 1)}
+	w := newWatcher(s)
 	w.top, w.tree = strings.CutSuffix(prefix, "/")
 	ctx, cancel := context.WithCancel(ctx)
 	unhook := context.AfterFunc(s.stop, cancel)
@@ -115,6 +147,9 @@ func (s *Store) Watch(ctx context.Context, prefix string) <-chan metadata.Event 
 // touch asks for a path to be read again.
 func (w *watcher) touch(path string, what look) {
 	w.mu.Lock()
+	if w.dirty[path] == 0 {
+		heap.Push(&w.order, path)
+	}
 	w.dirty[path] |= what
 	w.mu.Unlock()
 	select {
@@ -127,10 +162,10 @@ func (w *watcher) touch(path string, what look) {
 func (w *watcher) next() (path string, what look, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.dirty) == 0 {
+	if len(w.order) == 0 {
 		return "", 0, false
 	}
-	path = slices.Min(slices.Collect(maps.Keys(w.dirty)))
+	path = heap.Pop(&w.order).(string)
 	what = w.dirty[path]
 	delete(w.dirty, path)
 	return path, what, true
@@ -271,8 +306,8 @@ func (w *watcher) children(l *link, dir string, top bool) error {
 			w.touch(p, lookData|lookChildren)
 		}
 	}
-	for p := range w.told {
-		if _, still := have[p]; !still && parentOf(p) == dir {
+	for p := range w.below[dir] {
+		if _, still := have[p]; !still {
 			w.touch(p, lookData|lookChildren)
 		}
 	}
@@ -295,19 +330,30 @@ func (w *watcher) put(ctx context.Context, path string, value []byte, stat *zk.S
 		return ctx.Err()
 	}
 	w.told[path] = now
+	dir := parentOf(path)
+	if w.below[dir] == nil {
+		w.below[dir] = map[string]struct{}{}
+	}
+	w.below[dir][path] = struct{}{}
 	return nil
 }
 
 // gone reports that a key has gone, and what was below it.
 func (w *watcher) gone(ctx context.Context, path string) error {
-	for _, p := range slices.Sorted(maps.Keys(w.told)) {
-		if p != path && !strings.HasPrefix(p, path+"/") {
-			continue
-		}
-		if !w.send(ctx, metadata.Event{Kind: metadata.EventDelete, KV: metadata.KV{Key: p}}) {
+	if _, known := w.told[path]; known {
+		if !w.send(ctx, metadata.Event{Kind: metadata.EventDelete, KV: metadata.KV{Key: path}}) {
 			return ctx.Err()
 		}
-		delete(w.told, p)
+		delete(w.told, path)
+		dir := parentOf(path)
+		if delete(w.below[dir], path); len(w.below[dir]) == 0 {
+			delete(w.below, dir)
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(w.below[path])) {
+		if err := w.gone(ctx, p); err != nil {
+			return err
+		}
 	}
 	return nil
 }

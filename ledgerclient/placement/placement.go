@@ -13,6 +13,7 @@ package placement
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/binderylog/bindery/internal/ledger"
@@ -54,15 +55,16 @@ func ChooseAtLeast(view []Bookie, least, n int, random func() float64) ([]ledger
 // Replace returns one more bookie for an ensemble that keeps the members in stay, none of exclude. ok is false if there
 // is none.
 func Replace(view []Bookie, stay, exclude []ledger.BookieID, random func() float64) (_ ledger.BookieID, ok bool) {
+	members := domainsOf(view, stay)
 	best, sum := rank{}, 0.0
 	var chosen ledger.BookieID
 	for i := range view {
 		b := &view[i]
-		if b.ReadOnly || contains(exclude, b.ID) || contains(stay, b.ID) {
+		if b.ReadOnly || slices.Contains(exclude, b.ID) || slices.Contains(stay, b.ID) {
 			continue
 		}
 		r := rank{quarantined: b.Quarantined}
-		r.region, r.shared = sharing(view, stay, b)
+		r.region, r.shared = sharing(members, b)
 		switch {
 		case !ok || r.better(best):
 			best, sum, ok = r, 0, true
@@ -104,20 +106,33 @@ func region(domain string) string {
 	return domain[:max(0, strings.LastIndexByte(domain, '/'))]
 }
 
+// domainsOf returns the domains of bookies: "" if it is not registered, and a name of its own for one without a domain.
+func domainsOf(view []Bookie, ids []ledger.BookieID) []string {
+	domains := make([]string, len(ids))
+	for i := range view {
+		at := slices.Index(ids, view[i].ID)
+		if at < 0 {
+			continue
+		}
+		domains[at] = view[i].Domain
+		if view[i].Domain == "" {
+			domains[at] = "\x00" + string(view[i].ID)
+		}
+	}
+	return domains
+}
+
 // sharing counts the members in b's region and in its domain.
-func sharing(view []Bookie, members []ledger.BookieID, b *Bookie) (inRegion, inDomain int) {
+func sharing(members []string, b *Bookie) (inRegion, inDomain int) {
 	if b.Domain == "" {
 		return 0, 0
 	}
 	r := region(b.Domain)
-	for i := range view {
-		if view[i].Domain == "" || !contains(members, view[i].ID) {
-			continue
-		}
-		if r != "" && region(view[i].Domain) == r {
+	for _, d := range members {
+		if r != "" && region(d) == r {
 			inRegion++
 		}
-		if view[i].Domain == b.Domain {
+		if d == b.Domain {
 			inDomain++
 		}
 	}
@@ -128,18 +143,11 @@ func sharing(view []Bookie, members []ledger.BookieID, b *Bookie) (inRegion, inD
 // member that is not registered has no domain that is known, and one without a domain is one of its own.
 func Adheres(view []Bookie, ensemble []ledger.BookieID, writeQuorum, domains int) bool {
 	want := min(writeQuorum, domains)
+	of := domainsOf(view, ensemble)
 	for start := range ensemble {
 		seen := map[string]bool{}
 		for i := range writeQuorum {
-			id := ensemble[(start+i)%len(ensemble)]
-			for k := range view {
-				if view[k].ID != id {
-					continue
-				}
-				d := view[k].Domain
-				if d == "" {
-					d = "\x00" + string(id)
-				}
+			if d := of[(start+i)%len(of)]; d != "" {
 				seen[d] = true
 			}
 		}
@@ -173,18 +181,9 @@ func Misplaced(view []Bookie, ensemble []ledger.BookieID, writeQuorum, domains i
 func spread(view []Bookie, ensemble []ledger.BookieID) int {
 	seen := map[string]bool{}
 	for i := range view {
-		if d := view[i].Domain; d != "" && contains(ensemble, view[i].ID) {
+		if d := view[i].Domain; d != "" && slices.Contains(ensemble, view[i].ID) {
 			seen[d] = true
 		}
 	}
 	return len(seen)
-}
-
-func contains(ids []ledger.BookieID, id ledger.BookieID) bool {
-	for _, x := range ids {
-		if x == id {
-			return true
-		}
-	}
-	return false
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net"
 	"runtime/pprof"
 	"sync"
 	"sync/atomic"
@@ -29,7 +28,7 @@ type Client struct {
 	view   bookieView
 	hedges hedges
 	m      *clientMetrics
-	dial   func(ctx context.Context, addr string) (net.Conn, error)
+	dial   DialFunc
 	addsV3 bool // benchmarks: send ordinary adds as V3, too
 
 	txn      atomic.Uint64
@@ -76,7 +75,7 @@ func dialError(err error) error {
 }
 
 // newClient takes over the store.
-func newClient(store metadata.Store, views *metadata.Views, o *Options, dial func(context.Context, string) (net.Conn, error)) *Client {
+func newClient(store metadata.Store, views *metadata.Views, o *Options, dial DialFunc) *Client {
 	c := &Client{o: o, store: store, views: views, budget: newBudget(o.MaxPendingBytes), dial: dial,
 		peers: map[BookieID]*peer{}, conns: map[*conn]struct{}{}, writers: map[*Writer]struct{}{}}
 	c.view.known = make(chan struct{})
@@ -147,6 +146,21 @@ func (c *Client) spawn(task func()) bool {
 func (c *Client) peer(id BookieID) *peer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.peerLocked(id)
+}
+
+// peersOf returns the client's view of an ensemble.
+func (c *Client) peersOf(ensemble []BookieID) []*peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	peers := make([]*peer, len(ensemble))
+	for i, b := range ensemble {
+		peers[i] = c.peerLocked(b)
+	}
+	return peers
+}
+
+func (c *Client) peerLocked(id BookieID) *peer {
 	p := c.peers[id]
 	if p == nil {
 		p = &peer{client: c, id: id}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/binderylog/bindery/internal/ledger"
@@ -41,20 +42,20 @@ type scan struct {
 
 // chunk is a run of entries being read.
 type chunk struct {
-	first    EntryID
-	count    int
-	fragment []BookieID
-	read     ledger.EntryRead
-	single   bool
-	asked    time.Time     // when the newest request was sent
-	late     time.Duration // after that, another bookie is asked
-	hedged   bool          // more than one bookie is asked
-	firstAt  int           // index that was asked first
-	entries  []Entry
-	ready    bool
-	outcome  ledger.ReadOutcome
-	causes   []error
-	fresh    bool // the record was read again for its sake
+	first   EntryID
+	count   int
+	peers   []*peer // of its fragment, by index
+	read    ledger.EntryRead
+	single  bool
+	asked   time.Time     // when the newest request was sent
+	late    time.Duration // after that, another bookie is asked
+	hedged  bool          // more than one bookie is asked
+	firstAt int           // index that was asked first
+	entries []Entry
+	ready   bool
+	outcome ledger.ReadOutcome
+	causes  []error
+	fresh   bool // the record was read again for its sake
 }
 
 // Entries yields the entries first to last, never past the LAC: a higher last is cut off there. Entries that arrived
@@ -156,8 +157,8 @@ func (s *scan) chunk(first EntryID, n int) *chunk {
 	m := s.r.record()
 	q := m.Quorum()
 	f := m.FragmentOf(first)
-	c := &chunk{first: first, count: 1, fragment: m.Fragments[f].Bookies, single: true}
-	if q.Ensemble == q.Write && !s.noBatch(c.fragment) {
+	c := &chunk{first: first, count: 1, peers: s.r.client.peersOf(m.Fragments[f].Bookies), single: true}
+	if q.Ensemble == q.Write && !noBatch(c.peers) {
 		end := s.last
 		if f+1 < len(m.Fragments) {
 			end = min(end, m.Fragments[f+1].First-1)
@@ -170,13 +171,8 @@ func (s *scan) chunk(first EntryID, n int) *chunk {
 }
 
 // noBatch reports whether some member is known not to take batch reads.
-func (s *scan) noBatch(fragment []BookieID) bool {
-	for _, b := range fragment {
-		if s.r.client.peer(b).noBatch.Load() {
-			return true
-		}
-	}
-	return false
+func noBatch(peers []*peer) bool {
+	return slices.ContainsFunc(peers, func(p *peer) bool { return p.noBatch.Load() })
 }
 
 // plan orders the bookies that a chunk may be read from.
@@ -187,21 +183,21 @@ func (s *scan) plan(c *chunk, q Quorum) {
 	}
 	c.read = ledger.NewEntryRead(q, c.first, prefer)
 	var bad ledger.IndexSet
-	for i, b := range c.fragment {
-		if s.r.client.quarantined(b) {
+	for i, p := range c.peers {
+		if p.isQuarantined() {
 			bad = bad.With(i)
 		}
 	}
-	c.read.Demote(bad | s.slow(c.fragment))
+	c.read.Demote(bad | slow(c.peers))
 	c.firstAt = -1
 }
 
 // slow returns the members that lately took much longer than the quickest one.
-func (s *scan) slow(fragment []BookieID) ledger.IndexSet {
+func slow(peers []*peer) ledger.IndexSet {
 	var means [ledger.EnsembleMax]time.Duration
 	best := time.Duration(0)
-	for i, b := range fragment {
-		if mean, _, known := s.r.client.peer(b).reads.usual(); known {
+	for i, p := range peers {
+		if mean, _, known := p.reads.usual(); known {
 			means[i] = mean
 			if best == 0 || mean < best {
 				best = mean
@@ -209,7 +205,7 @@ func (s *scan) slow(fragment []BookieID) ledger.IndexSet {
 		}
 	}
 	var slow ledger.IndexSet
-	for i := range fragment {
+	for i := range peers {
 		if means[i] > slowFactor*best+hedgeMin {
 			slow = slow.With(i)
 		}
@@ -230,7 +226,7 @@ func (s *scan) send(c *chunk, i int) {
 	if c.firstAt < 0 {
 		c.firstAt = i
 	}
-	p := s.r.client.peer(c.fragment[i])
+	p := c.peers[i]
 	c.asked, c.late = time.Now(), p.hedgeAfter()
 	x := &call{sink: s.box, index: i, detail: c}
 	r := wire.Request{Op: wire.OpRead, Ledger: int64(s.r.id), Entry: int64(c.first)}

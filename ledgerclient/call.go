@@ -67,6 +67,12 @@ func (c *call) answer() ledger.Answer {
 	return answerOf(c.code)
 }
 
+// answered reports whether the bookie said what it has; a denial says that, too.
+func (c *call) answered() bool {
+	a := c.answer()
+	return a == ledger.AnswerOK || a == ledger.AnswerNegative
+}
+
 func answerOf(code wire.Code) ledger.Answer {
 	switch code {
 	case wire.OK:

@@ -20,11 +20,7 @@ type Copies struct {
 
 // Copies returns access to the copies of a ledger whose record is m. The password is the record's own.
 func (c *Client) Copies(id LedgerID, m *Metadata) (*Copies, error) {
-	typ := m.Digest
-	if !typ.Valid() { // records of version 1 carry none
-		typ = DigestCRC32
-	}
-	d, err := digest.New(typ, m.Password)
+	d, err := digestOf(m, m.Password)
 	if err != nil {
 		return nil, about("copy", id, err)
 	}
@@ -37,7 +33,7 @@ type oneCall chan *call
 
 func (o oneCall) callDone(x *call) { o <- x }
 
-// do sends one V3 request and waits for its answer.
+// do sends one request and waits for its answer.
 func (x *Copies) do(ctx context.Context, b BookieID, proto wire.Proto, req *wire.Request) (*call, error) {
 	if err := x.c.err(); err != nil {
 		return nil, err
@@ -97,7 +93,7 @@ func (x *Copies) Vouches(ctx context.Context, b BookieID) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return r.answer() == ledger.AnswerOK || r.answer() == ledger.AnswerNegative, nil
+	return r.answered(), nil
 }
 
 // Write puts a copy of an entry, as Read returned it, on one bookie. A nil error means that it is durable there.

@@ -169,12 +169,9 @@ func (m *opMetrics) done(ok bool, d time.Duration) {
 // deliver gives a call that has been answered, or has failed, to its sink.
 func (c *call) deliver() {
 	if !c.started.IsZero() {
-		d := time.Since(c.started)
-		negative := c.err == nil && (c.code == wire.NoEntry || c.code == wire.NoLedger)
-		ok := c.err == nil && (c.code == wire.OK || negative)
+		d, ok := time.Since(c.started), c.answered()
 		c.conn.peer.op(c.kindOf).done(ok, d)
-		switch c.kindOf {
-		case opRead, opBatchRead:
+		if c.kindOf == opRead || c.kindOf == opBatchRead {
 			c.conn.peer.reads.observe(d, ok)
 		}
 	}

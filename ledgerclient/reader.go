@@ -68,12 +68,17 @@ func (c *Client) openRecord(ctx context.Context, id LedgerID, o OpenOptions) (_ 
 	case m.HasPassword && !bytes.Equal(password, m.Password):
 		return nil, 0, nil, nil, ErrUnauthorized
 	}
+	d, err := digestOf(m, password)
+	return m, v, d, password, err
+}
+
+// digestOf returns the digest of a ledger's entries.
+func digestOf(m *Metadata, password []byte) (*digest.Digest, error) {
 	typ := m.Digest
 	if !typ.Valid() { // records of version 1 carry none
 		typ = DigestCRC32
 	}
-	d, err := digest.New(typ, password)
-	return m, v, d, password, err
+	return digest.New(typ, password)
 }
 
 // ID returns the ledger's id.

@@ -300,9 +300,9 @@ func (w *Writer) Force(ctx context.Context) error {
 	}
 }
 
-// Close waits for pending adds and their done functions, forces them if their sync was deferred, and seals the ledger at the last confirmed entry.
-// If ctx ends first, pending adds fail and sealing goes on without the caller; the outcome is then unknown. Every call
-// returns the first one's result.
+// Close waits for pending adds and their done functions, forces them if their sync was deferred, and seals the ledger at the
+// last confirmed entry. If ctx ends first, pending adds fail and sealing goes on without the caller; the outcome is then
+// unknown. Every call returns the first one's result.
 func (w *Writer) Close(ctx context.Context) error {
 	w.mu.Lock()
 	if w.ended == nil {

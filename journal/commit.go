@@ -344,11 +344,13 @@ func (s *sinkSet) flush() {
 
 // SetGroupWait changes how long a group waits for company: 0, or 1 to 20 ms.
 func (j *Journal) SetGroupWait(d time.Duration) error {
-	if d != 0 && (d < time.Millisecond || d > 20*time.Millisecond) {
-		return fmt.Errorf("journal.max_group_wait = %v: must be 0 or between 1ms and 20ms", d)
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	o := j.o
+	o.MaxGroupWait = d
+	if err := o.Validate(); err != nil {
+		return err
+	}
 	j.o.MaxGroupWait = d
 	j.commitLocked() // a group that waits need not any more
 	return nil

@@ -50,27 +50,19 @@ func (l *latencies) add(nanos int64, n uint64) {
 	l.sum.Add(uint64(max(nanos, 0)) * n)
 }
 
-// quantile returns the duration that a share q of the values do not exceed, 0 if there are none.
+// quantile returns the duration that a share q of all values do not exceed, 0 if there are none.
 func (l *latencies) quantile(q float64) int64 {
-	var total uint64
+	c := l.counts()
+	nanos, _ := c.quantile(q)
+	return nanos
+}
+
+// counts returns the buckets since the start.
+func (l *latencies) counts() (c latencyCounts) {
 	for i := range l.buckets {
-		total += l.buckets[i].Load()
+		c[i] = l.buckets[i].Load()
 	}
-	rank := uint64(q * float64(total))
-	var n uint64
-	last := int64(0)
-	for i := range l.buckets {
-		c := l.buckets[i].Load()
-		if c == 0 {
-			continue
-		}
-		n += c
-		last = upperOf(i)
-		if n > rank {
-			break
-		}
-	}
-	return last
+	return c
 }
 
 // summaryWindow is the least time that the quantiles of a summary describe.
@@ -116,10 +108,11 @@ func (l *latencies) turn(now int64) latencyCounts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.turned == 0 || now-l.turned >= summaryWindow {
-		for i := range l.buckets {
-			n := l.buckets[i].Load()
-			l.window[i], l.begun[i] = n-l.begun[i], n
+		counts := l.counts()
+		for i, n := range counts {
+			l.window[i] = n - l.begun[i]
 		}
+		l.begun = counts
 		l.turned = max(now, 1)
 	}
 	return l.window

@@ -33,7 +33,7 @@ func newJournalMetrics(j *Journal) *journalMetrics {
 	return m
 }
 
-// figure is a gauge or counter under one of our names.
+// figure is a gauge or counter.
 type figure struct {
 	name  string
 	value float64

@@ -48,7 +48,7 @@ type RecoveryConfig struct {
 	ReadAhead   int // entries read or being written back at once; 0 means 1
 	RestartsMax int // times R7 may start over before the recovery aborts with CauseConflict; 0 means 16
 
-	// AcceptLoss ends the ledger even where that can cost entries that were acknowledged: recovery.go says what it gives up.
+	// AcceptLoss ends the ledger even where that can cost entries that were acknowledged: recovery_loss.go says what it gives up.
 	AcceptLoss bool
 	LossNote   string // who accepted the loss, when and why: kept in the record if something was given up
 }
@@ -88,9 +88,7 @@ func NewRecovery(record *Metadata, version int64, cfg RecoveryConfig) *Recovery 
 	if cfg.RestartsMax <= 0 {
 		cfg.RestartsMax = 16
 	}
-	r := &Recovery{cfg: cfg, record: record, version: version}
-	r.loss = noLoss(nil)
-	return r
+	return &Recovery{cfg: cfg, record: record, version: version, loss: noLoss(nil)}
 }
 
 // Start begins the recovery.

@@ -16,8 +16,8 @@ import (
 //	    ledger ends in front of it (Entry). If it was acknowledged, it and everything behind it are lost.
 //	R5  when no bookie is left that could complete an ack quorum, what was read is kept on fewer of them (from Thin on).
 //
-// All other rules hold: the end is agreed by one compare-and-set, and a client that closed
-// first wins. The record keeps a note of what was given up.
+// All other rules hold: the end is agreed by one compare-and-set, and a client that closed first wins. The record keeps a
+// note of what was given up.
 
 // LossKey is the custom metadata of a closed ledger that says what a recovery gave up.
 const LossKey = "bindery.accepted-loss"

@@ -1,5 +1,7 @@
 package ledger
 
+import "slices"
+
 // Re-replication and collection: which copies may be made of a ledger that lost some, what must hold in the record that
 // names the new copy, and when a bookie may delete its own. Like the cores these are pure functions of records; whoever
 // copies moves the bytes and carries the verdicts to the store.
@@ -95,15 +97,7 @@ func (c *Copy) Publish(m *Metadata) (*Metadata, []IncarnationCheck, CopyVerdict)
 // bookie itself: a member of the last fragment is missing. Whether that member holds anything does not matter; once a second
 // one is missing, an entry that only these two may hold could never be decided.
 func (m *Metadata) TailAtRisk(missing func(BookieID) bool) bool {
-	if m.State == StateClosed {
-		return false
-	}
-	for _, b := range m.Last().Bookies {
-		if missing(b) {
-			return true
-		}
-	}
-	return false
+	return m.State != StateClosed && slices.ContainsFunc(m.Last().Bookies, missing)
 }
 
 // CollectProof is what a bookie knows before it deletes its copy of a ledger.

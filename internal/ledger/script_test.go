@@ -169,7 +169,7 @@ func (w *world) clientCommand(c *simClient, f []string) {
 	case "metatimeout":
 		for _, op := range slices.Clone(w.wants) {
 			if op.client == c {
-				w.wants = slices.Delete(w.wants, slices.Index(w.wants, op), slices.Index(w.wants, op)+1)
+				w.forgetWant(op)
 			}
 		}
 		w.step(c, Event{Kind: EvMetaTimeout})

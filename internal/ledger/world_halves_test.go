@@ -1,5 +1,7 @@
 package ledger
 
+import "slices"
+
 // Commands that cut what is usually one step in two: the histories that the model check prints need them.
 
 // halfMeta lets the store decide about an operation, or lets its answer arrive.
@@ -33,12 +35,8 @@ func (w *world) halfMeta(op *metaOp, told bool) {
 }
 
 func (w *world) forgetWant(op *metaOp) {
-	for i, o := range w.wants {
-		if o == op {
-			w.wants = append(w.wants[:i:i], w.wants[i+1:]...)
-			return
-		}
-	}
+	i := slices.Index(w.wants, op)
+	w.wants = slices.Delete(w.wants, i, i+1)
 }
 
 // landOf lets the oldest late write of a client land.

@@ -520,8 +520,7 @@ func (w *world) wipe(b *simBookie) {
 // meta gives a pending metadata operation its outcome: ok, conflict is what the store decides; "unknown-applied",
 // "unknown-dropped", "unknown-late" for writes and "unknown" for reads.
 func (w *world) meta(op *metaOp, outcome string) {
-	i := slices.Index(w.wants, op)
-	w.wants = slices.Delete(w.wants, i, i+1)
+	w.forgetWant(op)
 	c := op.client
 	if c.p != nil {
 		w.publishNow(op)

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/binderylog/bindery/internal/ledger"
 )
@@ -51,7 +52,7 @@ func (x *space) promise(s *state, first, last int8) string {
 		ens := rec.EnsembleOf(ledger.EntryID(e))
 		for n := range x.spec.Quorum.Write {
 			b := *x.bookies.at(s.bookies[x.bookieNumber(ens[x.spec.Quorum.Index(ledger.EntryID(e), n)])])
-			if b.synced[e].ok || b.lost>>e&1 != 0 && (b.disk.Limbo || b.starting) {
+			if b.accountsFor(e) {
 				copies++
 			}
 		}
@@ -103,14 +104,14 @@ func (x *space) checkWrite(s *state, slot int, old, rec *ledger.Metadata) string
 	case rec.State < old.State:
 		return fmt.Sprintf("I2: %s becomes %s", describe(old), describe(rec))
 	}
-	same := sameFragments(old, rec)
+	same := slices.EqualFunc(old.Fragments, rec.Fragments, sameFragment)
 	switch c.role {
 	case roleRecovery:
 		if rec.State != ledger.StateClosed && !same {
 			return fmt.Sprintf("I13: recovery changes ensembles before it closes: %s becomes %s", describe(old), describe(rec))
 		}
 	case roleReplicator:
-		if last := len(old.Fragments) - 1; old.State != ledger.StateClosed && !sameBookies(old.Fragments[last], rec.Fragments[last]) {
+		if last := len(old.Fragments) - 1; old.State != ledger.StateClosed && !slices.Equal(old.Fragments[last].Bookies, rec.Fragments[last].Bookies) {
 			return fmt.Sprintf("I15: a replicator changes the last fragment of %s to %s", describe(old), describe(rec))
 		}
 	case roleWriter:
@@ -126,7 +127,7 @@ func (x *space) checkWrite(s *state, slot int, old, rec *ledger.Metadata) string
 		kept--
 	}
 	for i, f := range old.Fragments[:kept] { // I2: what is confirmed is not rewritten by anybody but a replicator
-		if c.role != roleReplicator && f.First < rec.Last().First && (i >= len(rec.Fragments) || rec.Fragments[i].First != f.First || !sameBookies(f, rec.Fragments[i])) {
+		if c.role != roleReplicator && f.First < rec.Last().First && (i >= len(rec.Fragments) || !sameFragment(f, rec.Fragments[i])) {
 			return fmt.Sprintf("I2: %s becomes %s", describe(old), describe(rec))
 		}
 	}
@@ -134,8 +135,7 @@ func (x *space) checkWrite(s *state, slot int, old, rec *ledger.Metadata) string
 }
 
 // checkNamed is I19 and I20 for what a write relies on: every entry of a ledger that is closed by it has an ack quorum of
-// copies, and a bookie that a write newly names for entries of a closed ledger has them. A copy that was lost counts if
-// the bookie knows that it may have lost something.
+// copies, and a bookie that a write newly names for entries of a closed ledger has them.
 func (x *space) checkNamed(s *state, old, rec *ledger.Metadata) string {
 	if rec.State != ledger.StateClosed {
 		return ""
@@ -147,7 +147,7 @@ func (x *space) checkNamed(s *state, old, rec *ledger.Metadata) string {
 			name := rec.EnsembleOf(e)[i]
 			b := *x.bookies.at(s.bookies[x.bookieNumber(name)])
 			switch {
-			case b.synced[e].ok || b.lost>>e&1 != 0 && (b.disk.Limbo || b.starting):
+			case b.accountsFor(int8(e)):
 				copies++
 			case old.State == ledger.StateClosed && old.EnsembleOf(e)[i] != name:
 				return fmt.Sprintf("I20: %s is named for e%d and does not have it: %s", name, e, describe(rec))
@@ -160,25 +160,14 @@ func (x *space) checkNamed(s *state, old, rec *ledger.Metadata) string {
 	return ""
 }
 
-func sameFragments(a, b *ledger.Metadata) bool {
-	if len(a.Fragments) != len(b.Fragments) {
-		return false
-	}
-	for i := range a.Fragments {
-		if a.Fragments[i].First != b.Fragments[i].First || !sameBookies(a.Fragments[i], b.Fragments[i]) {
-			return false
-		}
-	}
-	return true
+// accountsFor reports whether a bookie's copy of an entry counts: it is durable, or it was lost and the bookie knows that it
+// may have lost something.
+func (b *bookie) accountsFor(e int8) bool {
+	return b.synced[e].ok || b.lost>>e&1 != 0 && (b.disk.Limbo || b.starting)
 }
 
-func sameBookies(a, b ledger.Fragment) bool {
-	for i := range a.Bookies {
-		if a.Bookies[i] != b.Bookies[i] {
-			return false
-		}
-	}
-	return true
+func sameFragment(a, b ledger.Fragment) bool {
+	return a.First == b.First && slices.Equal(a.Bookies, b.Bookies)
 }
 
 // noteServed keeps the highest LAC that a reader could have been told.

@@ -78,7 +78,7 @@ func (r *Recovery) noteLoss(p *Metadata) {
 	if custom == nil {
 		custom = map[string][]byte{}
 	}
-	custom[LossKey] = []byte(l.Describe(r.q) + noteText(r.cfg.LossNote))
+	custom[LossKey] = []byte(l.describe(r.q) + noteText(r.cfg.LossNote))
 	p.Custom = custom
 }
 
@@ -89,8 +89,8 @@ func noteText(note string) string {
 	return " (" + note + ")"
 }
 
-// Describe says in words what was given up.
-func (l Loss) Describe(q Quorum) string {
+// describe says in words what was given up.
+func (l Loss) describe(q Quorum) string {
 	var parts []string
 	if l.Entry != InvalidEntry {
 		s := fmt.Sprintf("cut in front of entry %d, which %s could not deny", l.Entry, bookieList(l.Ensemble, l.Silent))

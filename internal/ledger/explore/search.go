@@ -13,7 +13,6 @@ import (
 type Options struct {
 	Workers   int   // goroutines; 0 means 2
 	StatesMax int64 // the search ends as incomplete beyond this many states; 0 means 40 million
-	DepthMax  int   // 0: no bound
 	Progress  func(Report)
 }
 
@@ -136,8 +135,6 @@ func (s *search) run(ctx context.Context) (Report, error) {
 			bound = ctx.Err().Error()
 		case s.states.Load() >= s.o.StatesMax:
 			bound = fmt.Sprintf("%d states", s.o.StatesMax)
-		case s.o.DepthMax > 0 && s.depth >= s.o.DepthMax:
-			bound = fmt.Sprintf("depth %d", s.o.DepthMax)
 		}
 		if bound != "" {
 			break

@@ -338,15 +338,12 @@ func (x *space) fingerprint(s *state, sc *scratch) fingerprint {
 func (x *space) ordered(g *renaming, column *[bookieMax]uint64) bool {
 	e := x.spec.Quorum.Ensemble
 	for i := 1; i < x.spec.Bookies; i++ {
-		if i != e && (i > e || x.striped()) && column[g.back[i-1]] > column[g.back[i]] {
+		if i != e && (i > e || x.spec.unstriped()) && column[g.back[i-1]] > column[g.back[i]] {
 			return false
 		}
 	}
 	return true
 }
-
-// striped reports whether indices may change places: every entry goes to all of them.
-func (x *space) striped() bool { return x.spec.Quorum.Ensemble == x.spec.Quorum.Write }
 
 func (x *space) vector(s *state, g int, sc *scratch) {
 	r := &x.group[g]
@@ -387,7 +384,7 @@ func (x *space) vector(s *state, g int, sc *scratch) {
 func symmetries(spec *Spec, names [bookieMax]ledger.BookieID) []renaming {
 	e := spec.Quorum.Ensemble
 	first := [][]uint8{identity(e)}
-	if e == spec.Quorum.Write {
+	if spec.unstriped() {
 		first = permutations(e)
 	}
 	var all []renaming

@@ -99,6 +99,9 @@ func (s *Spec) budgets() [budgetKinds]uint8 {
 
 func (s *Spec) clients() int { return 1 + s.Recoverers + s.Replicators + s.Readers }
 
+// unstriped reports whether every entry goes to the whole ensemble, so that indices may change places.
+func (s *Spec) unstriped() bool { return s.Quorum.Ensemble == s.Quorum.Write }
+
 // Validate returns an error for a world that does not fit the state vector.
 func (s *Spec) Validate() error {
 	if err := s.Quorum.Validate(); err != nil {
@@ -107,7 +110,7 @@ func (s *Spec) Validate() error {
 	if s.Bookies > bookieMax || s.Bookies < s.Quorum.Ensemble || s.Entries > entryMax || s.clients() > clientMax {
 		return fmt.Errorf("world %s: at most %d bookies, %d entries, %d clients, and at least one ensemble", s.Name, bookieMax, entryMax, clientMax)
 	}
-	if b := s.Budget; s.Prompt && (s.Quorum.Ensemble != s.Quorum.Write || s.ReadAhead > 1 || s.Split || b.Timeouts+b.Wipes+b.Loses+b.Faults > 0) {
+	if b := s.Budget; s.Prompt && (!s.unstriped() || s.ReadAhead > 1 || s.Split || b.Timeouts+b.Wipes+b.Loses+b.Faults > 0) {
 		return fmt.Errorf("world %s: prompt answers are for worlds without failures, striping, reading ahead and syncs", s.Name)
 	}
 	return nil

@@ -54,6 +54,7 @@ var layers = map[string]int{
 	"internal/corrupt":               0,
 	"internal/admin":                 0,
 	"internal/arch":                  0,
+	"internal/jvmtest":               0,
 	"facade/pulsarwire":              0,
 	// Tests that drive binaries or several parts from outside; nothing imports them.
 	"bench":            10,

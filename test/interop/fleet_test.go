@@ -5,7 +5,6 @@ package interop
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -17,14 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/binderylog/bindery/internal/jvmtest"
 	"github.com/binderylog/bindery/ledgerclient"
 )
-
-// zookeeper is the one ZooKeeper of the run.
-type zookeeper struct {
-	*process
-	addr string
-}
 
 func freePort(t testing.TB) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -33,28 +27,11 @@ func freePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-func startZooKeeper(t testing.TB) *zookeeper {
-	lib := jars(t, "org.apache.zookeeper", "zookeeper", "zookeeper", zookeeperVersion)
-	dir := filepath.Join(work, "zookeeper")
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	port := freePort(t)
-	cfg := filepath.Join(dir, "zoo.cfg")
-	require.NoError(t, os.WriteFile(cfg, fmt.Appendf(nil, "tickTime=2000\ndataDir=%s/data\nclientPort=%d\nclientPortAddress=127.0.0.1\n"+
-		"admin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n", dir, port), 0o644))
-	z := &zookeeper{addr: fmt.Sprintf("127.0.0.1:%d", port)}
-	z.process = start(t, "zookeeper", jvm("512m", []string{filepath.Join(lib, "*")}, "org.apache.zookeeper.server.quorum.QuorumPeerMain", cfg), work)
-	require.Eventually(t, func() bool {
-		c, err := net.DialTimeout("tcp", z.addr, time.Second)
-		if err != nil {
-			return false
-		}
-		defer c.Close()
-		_, _ = io.WriteString(c, "ruok")
-		b := make([]byte, 4)
-		_, err = io.ReadFull(c, b)
-		return err == nil && string(b) == "imok"
-	}, time.Minute, 100*time.Millisecond, "ZooKeeper does not start: %s", z.tail())
-	return z
+// startZooKeeper starts the ZooKeeper of a test.
+func startZooKeeper(t testing.TB) *jvmtest.ZooKeeper {
+	dir, err := os.MkdirTemp(work, "zookeeper-")
+	require.NoError(t, err)
+	return jvmtest.StartZooKeeper(t, dir, 2000)
 }
 
 // fleet is a cluster of bookies under a root of its own.
@@ -80,10 +57,10 @@ const ours = "bindery"
 
 // startFleet makes a cluster and starts bookies of the given kinds. formatter makes the cluster: ours or a version. A name
 // that begins with "long" asks for the long hierarchical layout.
-func startFleet(t testing.TB, z *zookeeper, name, formatter string, kinds ...string) *fleet {
-	f := &fleet{t: t, name: name, uri: "zk+hierarchical://" + z.addr + "/" + name}
+func startFleet(t testing.TB, z *jvmtest.ZooKeeper, name, formatter string, kinds ...string) *fleet {
+	f := &fleet{t: t, name: name, uri: "zk+hierarchical://" + z.Addr + "/" + name}
 	if strings.HasPrefix(name, "long") {
-		f.uri = "zk+longhierarchical://" + z.addr + "/" + name
+		f.uri = "zk+longhierarchical://" + z.Addr + "/" + name
 	}
 	if formatter == ours {
 		out, err := exec.Command(bindery, "cluster", "init", "--metadata", f.uri).CombinedOutput()
@@ -171,7 +148,7 @@ func (m *member) start() {
 		cmd = exec.Command(bindery, "run", "--config", m.conf)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	} else {
-		cmd = jvm("384m", []string{filepath.Join(bookkeeperJars(m.f.t, m.kind), "*")}, "org.apache.bookkeeper.server.Main", "-c", m.conf)
+		cmd = jvm("384m", []string{bookkeeperJars(m.f.t, m.kind)}, "org.apache.bookkeeper.server.Main", "-c", m.conf)
 	}
 	m.process = start(m.f.t, name, cmd, work)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/binderylog/bindery/internal/jvmtest"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/metadata/driver"
@@ -119,7 +120,7 @@ func TestInterop(t *testing.T) {
 }
 
 // ids64 lets both clients draw ids beyond 31 bits from one generator, and read each other's ledgers under them.
-func ids64(t *testing.T, z *zookeeper, programs []*javaProgram) {
+func ids64(t *testing.T, z *jvmtest.ZooKeeper, programs []*javaProgram) {
 	f := startFleet(t, z, "ids", ours, ours, ours, ours)
 	store, root, err := driver.Open(t.Context(), f.uri, driver.Options{})
 	require.NoError(t, err)

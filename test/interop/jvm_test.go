@@ -19,54 +19,19 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/binderylog/bindery/internal/jvmtest"
 )
 
 // Versions of Apache's software that are tried.
 const (
-	zookeeperVersion = "3.9.5"
-	newBookKeeper    = "4.18.0"
-	oldBookKeeper    = "4.17.3"
+	newBookKeeper = "4.18.0"
+	oldBookKeeper = "4.17.3"
 )
 
-var cache = func() string {
-	dir, err := filepath.Abs("../../.cache/interop")
-	if err != nil {
-		panic(err)
-	}
-	return dir
-}()
-
-// jars returns the folder with an artifact's jars and all it needs, which Maven fills once. The two libraries that the
-// artifacts' own dependencies leave out are added.
-func jars(t testing.TB, group, artifact, name, version string) string {
-	for _, tool := range []string{"java", "javac", "mvn"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("Apache's software needs %s on the PATH (a JDK 17 and Maven): %v", tool, err)
-		}
-	}
-	dir := filepath.Join(cache, "jars", name+"-"+version)
-	if _, err := os.Stat(filepath.Join(dir, artifact+"-"+version+".jar")); err == nil {
-		return dir
-	}
-	var pom strings.Builder
-	pom.WriteString(`<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>` +
-		"<groupId>bindery.test</groupId><artifactId>interop</artifactId><version>1</version><dependencies>\n")
-	for _, d := range [][3]string{{group, artifact, version}, {"io.dropwizard.metrics", "metrics-core", "4.2.25"}, {"org.xerial.snappy", "snappy-java", "1.1.10.5"}} {
-		fmt.Fprintf(&pom, "<dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version></dependency>\n", d[0], d[1], d[2])
-	}
-	pom.WriteString("</dependencies></project>\n")
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	file := filepath.Join(cache, name+"-"+version+".pom.xml")
-	require.NoError(t, os.WriteFile(file, []byte(pom.String()), 0o644))
-	out, err := exec.Command("mvn", "-q", "-B", "-f", file, "dependency:copy-dependencies", "-DoutputDirectory="+dir).CombinedOutput()
-	if err != nil {
-		t.Skipf("the jars of %s %s cannot be had from Maven's repository: %v\n%s", artifact, version, err, out)
-	}
-	return dir
-}
-
+// bookkeeperJars returns the class path of one version of BookKeeper.
 func bookkeeperJars(t testing.TB, version string) string {
-	return jars(t, "org.apache.bookkeeper", "bookkeeper-server", "bookkeeper", version)
+	return jvmtest.Jars(t, "bookkeeper", "bookkeeper-server", version)
 }
 
 // jvm returns a command that runs a main class. It dies with the test.
@@ -128,12 +93,13 @@ func (p *process) tail() string {
 
 // compile compiles our Java programs against one version of the client and returns the folder with the classes.
 func compile(t testing.TB, version string) string {
+	jvmtest.Need(t, "javac")
 	dir := filepath.Join(work, "classes-"+version)
 	if _, err := os.Stat(filepath.Join(dir, "InteropClient.class")); err == nil {
 		return dir
 	}
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	out, err := exec.Command("javac", "-nowarn", "-d", dir, "-cp", filepath.Join(bookkeeperJars(t, version), "*"), "java/InteropClient.java").CombinedOutput()
+	out, err := exec.Command("javac", "-nowarn", "-d", dir, "-cp", bookkeeperJars(t, version), "java/InteropClient.java").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return dir
 }
@@ -158,7 +124,7 @@ type javaError struct {
 func (e *javaError) Error() string { return fmt.Sprintf("%s (code %d)", e.text, e.code) }
 
 func startJava(t testing.TB, version string) *javaProgram {
-	cmd := jvm("512m", []string{compile(t, version), filepath.Join(bookkeeperJars(t, version), "*")}, "InteropClient")
+	cmd := jvm("512m", []string{compile(t, version), bookkeeperJars(t, version)}, "InteropClient")
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	r, w := io.Pipe()
@@ -222,7 +188,7 @@ func shell(t testing.TB, version, uri string, args ...string) (string, error) {
 	require.NoError(t, os.WriteFile(conf, []byte(text), 0o644))
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	cmd := jvm("256m", []string{filepath.Join(bookkeeperJars(t, version), "*")}, "org.apache.bookkeeper.bookie.BookieShell",
+	cmd := jvm("256m", []string{bookkeeperJars(t, version)}, "org.apache.bookkeeper.bookie.BookieShell",
 		append([]string{"-conf", conf}, args...)...)
 	// What commands print goes through the log.
 	cmd.Args = append([]string{cmd.Args[0], "-Dinterop.log=info"}, cmd.Args[1:]...)

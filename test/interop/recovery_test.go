@@ -114,7 +114,7 @@ func startJavasRecovery(t *testing.T, f *fleet) *process {
 	conf := filepath.Join(dir, "recovery.conf")
 	require.NoError(t, os.WriteFile(conf, fmt.Appendf(nil, "metadataServiceUri=%s\nallowLoopback=true\nbookiePort=%d\nadvertisedAddress=127.0.0.1\nlostBookieRecoveryDelay=0\n"+
 		"journalDirectory=%s\nledgerDirectories=%s\nhttpServerEnabled=false\n", f.uri, freePort(t), dir, dir), 0o644))
-	return start(t, "autorecovery", jvm("256m", []string{filepath.Join(bookkeeperJars(t, newBookKeeper), "*")}, "org.apache.bookkeeper.replication.AutoRecoveryMain", "-conf", conf), work)
+	return start(t, "autorecovery", jvm("256m", []string{bookkeeperJars(t, newBookKeeper)}, "org.apache.bookkeeper.replication.AutoRecoveryMain", "-conf", conf), work)
 }
 
 // auditor waits until the elected auditor is as asked for, and returns its name.

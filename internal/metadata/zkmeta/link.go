@@ -239,22 +239,41 @@ func (l *link) dial(network, address string, _ time.Duration) (net.Conn, error) 
 	l.mu.Lock()
 	l.net = c
 	l.mu.Unlock()
-	return &heardConn{Conn: c, heard: &l.heard}, nil
+	return &heardConn{Conn: c, heard: &l.heard, greetBy: time.Now().Add(greetTimeout)}, nil
 }
 
-// heardConn notes when something was received.
+// heardConn notes when something was received. It gives the server greetTimeout to grant the session; the library alone
+// would wait for seven lives of a session, and for ever if the answer came in pieces.
 type heardConn struct {
 	net.Conn
 	heard *atomic.Int64
+
+	greetBy  time.Time
+	greeting int // bytes of the answer to the connect request so far
 }
 
-// Read implements net.Conn.
+// greetingHeader is the length that comes before the answer to the connect request.
+const greetingHeader = 4
+
+// Read implements net.Conn. The library reads from one goroutine at a time.
 func (c *heardConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
 		c.heard.Store(time.Now().UnixNano())
 	}
+	if c.greeting <= greetingHeader {
+		c.greeting += n
+	}
 	return n, err
+}
+
+// SetReadDeadline implements net.Conn. The library sets one before the answer's length, none before its body, and the next
+// before the first reply.
+func (c *heardConn) SetReadDeadline(t time.Time) error {
+	if c.greeting <= greetingHeader {
+		t = c.greetBy
+	}
+	return c.Conn.SetReadDeadline(t)
 }
 
 // hosts hands the servers out in turn. Names are resolved at each dial, so that one that has moved is found again.

@@ -19,7 +19,7 @@ func TestOpen(t *testing.T) {
 	ctx := context.Background()
 
 	t.Run("another server", func(t *testing.T) {
-		s, err := Open(ctx, Options{Servers: []string{"127.0.0.1:1", z.addr}})
+		s, err := Open(ctx, Options{Servers: []string{"127.0.0.1:1", z.Addr}})
 		require.NoError(t, err)
 		_, err = s.Put(ctx, "/other", nil, metadata.Absent)
 		require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/binderylog/bindery/internal/metadata"
@@ -82,9 +83,9 @@ func TestRestartUnderLoad(t *testing.T) {
 	}
 	for range restarts {
 		time.Sleep(500 * time.Millisecond)
-		z.kill()
+		z.Kill()
 		time.Sleep(100 * time.Millisecond)
-		z.start()
+		z.Start()
 	}
 	time.Sleep(2 * time.Second)
 	stop.Store(true)
@@ -211,7 +212,7 @@ func TestDown(t *testing.T) {
 	_, err := s.Put(ctx, "/k", []byte("1"), metadata.Absent)
 	require.NoError(t, err)
 	s.o.Timeout = 700 * time.Millisecond
-	z.kill()
+	z.Kill()
 	z.proxy.cut()
 	require.Eventually(t, func() bool { _, err := s.Get(ctx, "/k"); return errors.Is(err, metadata.ErrUnavailable) }, 20*time.Second, 10*time.Millisecond)
 	for _, call := range []func() error{
@@ -225,12 +226,37 @@ func TestDown(t *testing.T) {
 		require.ErrorIs(t, call(), metadata.ErrUnavailable)
 		require.Less(t, time.Since(begun), 5*time.Second)
 	}
-	_, err = Open(ctx, Options{Servers: []string{z.addr}, Timeout: 300 * time.Millisecond})
+	_, err = Open(ctx, Options{Servers: []string{z.Addr}, Timeout: 300 * time.Millisecond})
 	require.ErrorIs(t, err, metadata.ErrUnavailable)
-	require.ErrorContains(t, err, z.addr)
+	require.ErrorContains(t, err, z.Addr)
 	_, err = Open(ctx, Options{})
 	require.Error(t, err)
 
-	z.start() // it comes back by itself
-	require.Eventually(t, func() bool { _, err := s.Get(ctx, "/k"); return err == nil }, 20*time.Second, 10*time.Millisecond)
+	z.Start() // it comes back by itself
+	require.EventuallyWithT(t, func(t *assert.CollectT) { _, err := s.Get(ctx, "/k"); assert.NoError(t, err) }, 20*time.Second, 10*time.Millisecond)
+}
+
+// TestSilentServer lets a server take a connection and say nothing on it, as one does that hangs: it is given up before long,
+// at the beginning and in the middle of a session.
+func TestSilentServer(t *testing.T) {
+	z := startServer(t, 2000)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*greetTimeout)
+	defer cancel()
+	silent := func() {
+		z.proxy.mute(true)
+		z.proxy.cut()
+		time.AfterFunc(time.Second, func() { z.proxy.mute(false) }) // what was swallowed stays away
+	}
+	silent()
+	s, err := Open(ctx, Options{Servers: []string{z.proxy.addr()}, SessionTTL: time.Minute})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	session, err := s.Session(ctx)
+	require.NoError(t, err)
+	silent()
+	again, err := s.Session(ctx)
+	require.NoError(t, err)
+	_, err = s.Get(ctx, "/none")
+	require.ErrorIs(t, err, metadata.ErrNotFound)
+	require.Equal(t, session.ID(), again.ID())
 }

@@ -55,7 +55,8 @@ const (
 	defaultSessionTTL = 10 * time.Second
 	minSessionTTL     = time.Second
 
-	dialTimeout = 3 * time.Second
+	dialTimeout  = 3 * time.Second
+	greetTimeout = 5 * time.Second // from the connection to the session
 )
 
 // EnsureDefaults fills in what is not set.

@@ -49,10 +49,7 @@ func (p *process) startRecovery(ctx context.Context) error {
 	}
 	o := autorecovery.Options{
 		Name: p.recoveryName(), Client: client, Views: views, Logger: p.log.With("part", "recovery"),
-		LostBookieDelay: p.config.Recovery.LostBookieDelay.D(0), LedgerCheck: p.config.Recovery.AuditEvery.D(0), Rate: recoveryRate(p.config),
-	}
-	if o.LostBookieDelay == 0 {
-		o.LostBookieDelay = -1
+		LostBookieDelay: zeroIsOff(p.config.Recovery.LostBookieDelay), LedgerCheck: zeroIsOff(p.config.Recovery.AuditEvery), Rate: recoveryRate(p.config),
 	}
 	for _, b := range p.bookies {
 		o.Local = append(o.Local, b)
@@ -77,6 +74,14 @@ func (p *process) recoveryName() string {
 		host = "unknown"
 	}
 	return cmp.Or(host, "unknown")
+}
+
+// zeroIsOff is a duration for options of which zero means the default and less than that off.
+func zeroIsOff(d config.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d.D(0)
 }
 
 // recoveryRate is what recovery.rate comes to.

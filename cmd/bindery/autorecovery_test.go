@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/binderylog/bindery/internal/config"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/metadata/memmeta"
@@ -139,4 +140,9 @@ func TestDecommissionOfABookieThatStoresNothing(t *testing.T) {
 	ids, err := v.Cookies.List(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, ids)
+}
+
+func TestZeroIsOff(t *testing.T) {
+	require.Negative(t, zeroIsOff(0))
+	require.Equal(t, time.Hour, zeroIsOff(config.Duration(time.Hour)))
 }

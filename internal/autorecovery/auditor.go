@@ -81,7 +81,7 @@ func (t task) String() string {
 	return [...]string{"bookies", "all ledgers", "placement", "replicas", "marks"}[t]
 }
 
-// countEvery is how often the marks are counted, and retryPeriod how soon a check that was skipped or failed is due again.
+// countEvery is how often the marks are counted, and retryPeriod how soon a check that was skipped is due again.
 const (
 	countEvery  = time.Minute
 	retryPeriod = time.Minute
@@ -316,12 +316,12 @@ func (w *watch) start(wg *sync.WaitGroup) {
 	}
 }
 
-// finished notes how a check ended. One that failed is due again soon.
+// finished notes how a check ended. One that failed had trouble with the store, and is due again after the pause for that.
 func (w *watch) finished(r taskResult) {
 	w.running = false
 	if r.err == nil || w.ctx.Err() != nil {
 		return
 	}
 	w.a.s.o.Logger.Warn("check failed; it is repeated", "check", r.t.String(), "error", r.err)
-	w.due[r.t] = time.Now().Add(min(retryPeriod, max(w.a.s.o.Backoff, time.Millisecond)))
+	w.due[r.t] = time.Now().Add(w.a.s.o.Backoff)
 }

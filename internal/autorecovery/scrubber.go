@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/binderylog/bindery/bookie/storage"
@@ -123,7 +124,7 @@ func (c *scrubber) mendLedger(ctx context.Context, b LocalBookie, list []storage
 	for _, d := range list {
 		e := ledger.EntryID(d.Entry)
 		i := m.FragmentOf(e)
-		index := indexOf(m.Fragments[i].Bookies, self)
+		index := slices.Index(m.Fragments[i].Bookies, self)
 		last, final := m.FinalFragment(i)
 		switch {
 		case final && (e > last || index < 0 || !m.Quorum().Stores(e, index)):
@@ -151,15 +152,6 @@ func (c *scrubber) mendLedger(ctx context.Context, b LocalBookie, list []storage
 		errs = errors.Join(errs, err)
 	}
 	return errs
-}
-
-func indexOf(ids []ledger.BookieID, id ledger.BookieID) int {
-	for i, x := range ids {
-		if x == id {
-			return i
-		}
-	}
-	return -1
 }
 
 // limbo ends limbo where the bookie is whole again, and marks what is not. A worker then gives the entries back in place, and

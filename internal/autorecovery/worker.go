@@ -248,13 +248,12 @@ func (w *worker) take(ctx context.Context, m metadata.Mark, wg *sync.WaitGroup) 
 // hold works on a locked ledger and gives the lock back, after a while if the work failed. It has a slot, and gives it back.
 func (w *worker) hold(ctx context.Context, id ledger.ID, lock *metadata.Lock) {
 	work, cancel := context.WithCancelCause(ctx)
-	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		select {
 		case <-lock.Lost():
 			cancel(metadata.ErrLockLost)
-		case <-stop:
+		case <-work.Done():
 		}
 	})
 	started := time.Now()
@@ -283,7 +282,6 @@ func (w *worker) hold(ctx context.Context, id ledger.ID, lock *metadata.Lock) {
 		}
 	}
 	cancel(nil)
-	close(stop)
 	wg.Wait()
 	release, cancelRelease := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancelRelease()

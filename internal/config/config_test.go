@@ -83,6 +83,7 @@ func TestRefusals(t *testing.T) {
 		{"two problems", "[gc]\nintervall = \"1m\"\nminor.belo = 1\n", []string{"bindery.toml:2: gc.intervall", "bindery.toml:3: gc.minor.belo"}},
 		{"word", "[journal]\nio = \"fsync\"\n", []string{"bindery.toml:2: journal.io: \"fsync\" is none of auto, dsync"}},
 		{"range", "[journal]\nmax_group_bytes = \"1KiB\"\n", []string{"is outside 64KiB to 8MiB"}},
+		{"rate", "[recovery]\nrate = \"0B\"\n", []string{"recovery.rate: 0B is below 1B"}},
 		{"group wait", "[journal]\nmax_group_wait = \"300us\"\n", []string{"outside 0 and 1ms to 20ms"}},
 		{"relaxed", "[journal]\ndurability = \"relaxed\"\n", []string{"needs journal.io = \"buffered\""}},
 		{"sync buffered", "[journal]\nio = \"buffered\"\n", []string{"can not be had"}},

@@ -245,7 +245,7 @@ func (im *importer) together() {
 		im.try("disk.read_only_when", word, "readOnlyModeOnAnyDiskFullEnabled")
 	}
 	im.rate("waitTimeoutOnResponseBackpressureMs", "limits.slow_client_timeout", "ms", "off: the default of ours")
-	im.rate("replicationRateByBytes", "recovery.rate", "bytes", "unlimited: adaptive")
+	im.rate("replicationRateByBytes", "recovery.rate", "bytes", "unlimited: the default of ours")
 	for i := range im.out.Keys { // those that a group left alone
 		if k := &im.out.Keys[i]; k.Class == ImportMapped && k.To == "" {
 			k.Class, k.Note = ImportAutomatic, cmp.Or(strings.TrimPrefix(k.Note, noteTogether), "the default")

@@ -309,12 +309,12 @@ var settings = []*Setting{
 		field: func(c *Config) any { return &c.Recovery.LostBookieDelay },
 	},
 	{
-		Key: "recovery.rate", Default: "auto", Auto: true, Range: "auto, or bytes per second", Reload: true,
+		Key: "recovery.rate", Default: "auto", Auto: true, Range: "auto, or bytes per second from 1B", Reload: true,
 		Doc: "Bytes per second that this node may copy; auto is 16MiB.", Old: "replicationRateByBytes",
-		field: func(c *Config) any { return &c.Recovery.Rate },
+		field: func(c *Config) any { return &c.Recovery.Rate }, check: atLeast(func(c *Config) Size { return c.Recovery.Rate }, 1),
 	},
 	{
-		Key: "recovery.audit_every", Default: "168h",
+		Key: "recovery.audit_every", Default: "168h", Range: "a duration; 0s: never",
 		Doc: "Time between two full checks of all ledgers.", Old: "auditorPeriodicCheckInterval",
 		field: func(c *Config) any { return &c.Recovery.AuditEvery },
 	},

@@ -34,7 +34,8 @@ func newBenchJournalCommand() *cobra.Command {
 		Use:   "journal DIR",
 		Short: "Drive one journal engine in a directory of its own under DIR",
 		Long: "Appends records to a journal as a bookie does, a number of them in flight, and measures each from its append to the\n" +
-			"moment its group is durable. The journal is made in a new directory under DIR and removed at the end.",
+			"moment its group is durable. What lies two segments back is let go, as checkpoints do; before anything is measured the\n" +
+			"journal is driven until its segments are recycled ones. It is made in a new directory under DIR and removed at the end.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
 	}
@@ -47,7 +48,7 @@ func newBenchJournalCommand() *cobra.Command {
 	f.StringVar(&o.io, "io", "auto", "as journal.io")
 	f.IntVar(&o.groups, "groups-in-flight", 2, "as expert.groups_in_flight")
 	f.StringVar(&o.groupBytes, "max-group-bytes", "512KiB", "as journal.max_group_bytes")
-	f.StringVar(&o.segment, "segment-size", "256MiB", "as journal.segment_size")
+	f.StringVar(&o.segment, "segment-size", "64MiB", "as journal.segment_size")
 	return c
 }
 
@@ -92,7 +93,7 @@ func (o *benchJournalOptions) run(c *cobra.Command, parent string) error {
 	if err != nil {
 		return errors.Join(err, remove())
 	}
-	r, err := o.drive(c.Context(), j, int(sizes[0]))
+	r, err := o.drive(c.Context(), j, int(sizes[0]), sizes[2])
 	err = errors.Join(err, j.Close(), remove())
 	if err != nil {
 		return err
@@ -118,6 +119,19 @@ type journalSink struct {
 	failed atomic.Pointer[error]
 	from   atomic.Int64 // nanoseconds since start; 0 = not measuring
 	start  time.Time
+}
+
+func newJournalSink(outstanding int) *journalSink {
+	s := &journalSink{free: outstanding, hist: hdr.New(1, int64(time.Minute/time.Microsecond), 3), start: time.Now()}
+	s.room.L = &s.mu
+	return s
+}
+
+// drain waits until nothing is in flight.
+func (s *journalSink) drain(outstanding int) {
+	for got := 0; got < outstanding; {
+		got += s.take()
+	}
 }
 
 // JournalDone implements journal.Sink.
@@ -154,9 +168,70 @@ func (s *journalSink) take() int {
 	return n
 }
 
-func (o *benchJournalOptions) drive(ctx context.Context, j *journal.Journal, size int) (*journalResult, error) {
-	s := &journalSink{free: o.outstanding, hist: hdr.New(1, int64(time.Minute/time.Microsecond), 3), start: time.Now()}
-	s.room.L = &s.mu
+// checkpoints lets a journal go of what lies far enough back.
+type checkpoints struct {
+	j     *journal.Journal
+	every int64 // bytes
+	bytes int64 // appended since the last
+	last  journal.Position
+}
+
+// appended counts what was appended. Every so many bytes the journal may forget all that was there before the last time.
+func (c *checkpoints) appended(n int) error {
+	if c.bytes += int64(n); c.bytes < c.every {
+		return nil
+	}
+	c.bytes = 0
+	if err := c.j.Trim(min(c.last, c.j.Stats().Durable)); err != nil {
+		return err
+	}
+	c.last = c.j.Mark()
+	return nil
+}
+
+// primeRecord and primeOutstanding write as fast as the disk can.
+const (
+	primeRecord      = 64 << 10
+	primeOutstanding = 64
+	primeSegments    = 8 // at most
+)
+
+// prime writes until the journal goes on in segments that were used before.
+func (o *benchJournalOptions) prime(ctx context.Context, c *checkpoints) error {
+	s := newJournalSink(primeOutstanding)
+	body := make([]byte, primeRecord)
+	for n := int64(0); n < primeSegments*c.every && ctx.Err() == nil && s.failed.Load() == nil; {
+		st := c.j.Stats()
+		if st.SegmentsRecycled > 1 && st.SparesZeroed == st.Spares {
+			break
+		}
+		for range s.take() {
+			if err := c.j.Reserve(len(body), time.Second); err != nil {
+				return err
+			}
+			if _, err := c.j.Append(1, uint64(n), body, s, journal.Token{}); err != nil {
+				return err
+			}
+			n += int64(len(body))
+			if err := c.appended(len(body)); err != nil {
+				return err
+			}
+		}
+		c.j.Commit()
+	}
+	s.drain(primeOutstanding)
+	if p := s.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+func (o *benchJournalOptions) drive(ctx context.Context, j *journal.Journal, size int, segment int64) (*journalResult, error) {
+	c := &checkpoints{j: j, every: segment}
+	if err := o.prime(ctx, c); err != nil {
+		return nil, err
+	}
+	s := newJournalSink(o.outstanding)
 	pool := make([]byte, size+1<<20)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(pool) // never fails
 	end := s.start.Add(o.warmup + o.duration)
@@ -176,13 +251,14 @@ func (o *benchJournalOptions) drive(ctx context.Context, j *journal.Journal, siz
 			if _, err := j.Append(1, uint64(n), pool[off:off+size], s, journal.Token{A: int64(time.Since(s.start))}); err != nil {
 				return nil, err
 			}
+			if err := c.appended(size); err != nil {
+				return nil, err
+			}
 		}
 		j.Commit()
 	}
 	elapsed := time.Since(measured)
-	for got := 0; got < o.outstanding; { // everything in flight is durable before the histogram is read
-		got += s.take()
-	}
+	s.drain(o.outstanding) // everything in flight is durable before the histogram is read
 	if p := s.failed.Load(); p != nil {
 		return nil, *p
 	}

@@ -125,7 +125,7 @@ func (f *Figures) ReadCacheBytes() int64 {
 		w.mu.Lock()
 		for _, b := range w.ring {
 			if b != nil {
-				window += int64(len(b.data))
+				window += int64(cap(b.data))
 			}
 		}
 		w.mu.Unlock()

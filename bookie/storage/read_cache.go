@@ -68,9 +68,9 @@ func newReadCache(s *Storage, bytes int64) (*readCache, error) {
 	bytes = max(bytes, readCacheMin)
 	window := bytes / 8
 	c := &readCache{s: s}
-	c.free.max = int(bytes / 16 / bucketSize)
+	c.free.max = int(bytes / 16 / blockBufferSize)
 	for i := range c.window {
-		c.window[i].ring = make([]*block, max(4, window/windowShards/bucketSize))
+		c.window[i].ring = make([]*block, max(4, window/windowShards/blockBufferSize))
 	}
 	slots := 1
 	for slots < 4096 && int64(slots)*hintShards*1024 < bytes/8 {
@@ -81,7 +81,7 @@ func newReadCache(s *Storage, bytes int64) (*readCache, error) {
 	}
 	var err error
 	c.main, err = ristretto.NewCache(&ristretto.Config[uint64, *block]{
-		NumCounters: max(1000, 10*bytes/bucketSize), MaxCost: bytes - window, BufferItems: 64, IgnoreInternalCost: true,
+		NumCounters: max(1000, 10*bytes/bucketSize), MaxCost: bytes - bytes/16 - window, BufferItems: 64, IgnoreInternalCost: true,
 		OnExit: func(b *block) { c.release(b) },
 	})
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *readCache) put(b *block) {
 	w.next = (w.next + 1) % len(w.ring)
 	w.mu.Unlock()
 	c.release(old)
-	if !c.main.Set(b.key, b, int64(len(b.data))) {
+	if !c.main.Set(b.key, b, int64(cap(b.data))) {
 		c.release(b)
 	}
 }

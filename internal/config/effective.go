@@ -12,7 +12,7 @@ type Effective struct {
 	WriteCache int64 // off the Go heap
 	ReadCache  int64
 	InFlight   int64
-	GoMemLimit int64 // what is left for the Go heap, stacks and the runtime
+	GoMemLimit int64 // what is left for the Go heap with the read cache on it, stacks and the runtime
 	GoMaxProcs int
 	GroupWait  time.Duration
 	GCRate     int64 // 0 = adaptive
@@ -20,7 +20,7 @@ type Effective struct {
 	reason map[string]string // by key: how the figure came about
 }
 
-// Floors of the Go heap, so that a small budget does not end in a collector that never rests. They are kept even where
+// Floors of the Go heap besides the read cache, so that a small budget does not end in a collector that never rests. They are kept even where
 // the budget is smaller than its parts; Resolve then shrinks the caches.
 const (
 	heapFloor         = 32 * mib // one bookie
@@ -75,7 +75,7 @@ func (c *Config) Resolve(m Machine, bookies int) Effective {
 	if c.Storage.CacheRead == AutoSize {
 		e.reason["storage.cache.read"] = "35 % of storage.memory" + shrunk
 	}
-	e.GoMemLimit = max(e.Memory-e.WriteCache-e.ReadCache-e.InFlight, heap)
+	e.GoMemLimit = max(e.Memory-e.WriteCache-e.InFlight, e.ReadCache+heap) // a full read cache must leave room, or the collector never rests
 	e.GoMaxProcs = m.Cores + bookies*c.Expert.GroupsInFlight*max(len(c.Storage.JournalDirs), 1)
 	e.GroupWait = c.Journal.MaxGroupWait.D(0)
 	if c.Journal.MaxGroupWait == AutoDuration {

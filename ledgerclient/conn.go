@@ -21,7 +21,9 @@ type conn struct {
 	proto wire.Proto
 	id    uint64 // never reused: the identity that decides whether a force covers an ack
 
-	heard atomic.Int64 // tick at which something arrived last
+	heard   atomic.Int64 // tick at which something arrived last
+	retired atomic.Bool  // it serves those who use it and is given to nobody else
+	paused  bool         // it failed at once, since an attempt had failed a moment ago
 
 	up   chan struct{} // closed when it is connected
 	dead chan struct{} // closed by fail
@@ -39,8 +41,9 @@ type conn struct {
 	err    error
 	wake   chan struct{} // the queue is not empty any more
 
-	laneMu sync.RWMutex       // guards lanes
+	laneMu sync.RWMutex       // guards the fields below
 	lanes  map[LedgerID]*lane // nil once the connection is dead
+	left   map[LedgerID]bool  // ledgers whose writer left this bookie while answers were owed here
 }
 
 // lane is a writer's use of one connection: the adds of one ledger to one bookie. Fields without a comment belong to the
@@ -84,7 +87,10 @@ type ack struct {
 	code  wire.Code
 }
 
-var errConnClosed = errors.New("connection closed")
+var (
+	errConnClosed = errors.New("connection closed")
+	errRetired    = errors.New("connection replaced by another one")
+)
 
 // enqueue hands frames to the sender; each carries a reference for it. It reports whether the connection is still alive;
 // if it is not, the references are dropped.
@@ -233,6 +239,8 @@ func (c *conn) expire(now int64) {
 	c.mu.Unlock()
 	if again {
 		c.peer.client.wheel.after(ticks(250*time.Millisecond), c)
+	} else {
+		c.endIfRetired()
 	}
 	for _, x := range late {
 		x.err = ErrTimeout
@@ -294,15 +302,21 @@ func reverse(x *call) *call {
 	return out
 }
 
-// attach subscribes a writer to the answers to its adds. It reports false if the connection is dead.
+// attach subscribes a writer to the answers to its adds. It reports false if the connection is dead, or if the writer has
+// left it before: the next one from the peer is another.
 func (c *conn) attach(l *lane) bool {
 	c.laneMu.Lock()
-	defer c.laneMu.Unlock()
-	if c.lanes == nil {
-		return false
+	left := c.left[l.w.id]
+	alive := c.lanes != nil && !left
+	if alive {
+		c.lanes[l.w.id] = l
 	}
-	c.lanes[l.w.id] = l
-	return true
+	c.laneMu.Unlock()
+	if left {
+		c.peer.retire(c)
+		c.endIfRetired()
+	}
+	return alive
 }
 
 // detach ends the subscription.
@@ -312,6 +326,38 @@ func (c *conn) detach(l *lane) {
 		delete(c.lanes, l.w.id)
 	}
 	c.laneMu.Unlock()
+	c.endIfRetired()
+}
+
+// leave is detach for a bookie that is no longer in the writer's ensemble. If it still owes answers, the writer never uses
+// this connection again: an answer says which entry it is about, and not which of two adds of it. One that this bookie gave
+// before it was replaced, emptied and chosen anew would count for the add that followed.
+func (c *conn) leave(l *lane) {
+	if l.outstanding > 0 {
+		c.laneMu.Lock()
+		if c.left == nil {
+			c.left = map[LedgerID]bool{}
+		}
+		c.left[l.w.id] = true
+		c.laneMu.Unlock()
+	}
+	c.detach(l)
+}
+
+// endIfRetired closes a connection that the peer has replaced once nobody uses it.
+func (c *conn) endIfRetired() {
+	if !c.retired.Load() {
+		return
+	}
+	c.mu.Lock()
+	used := len(c.calls) > 0
+	c.mu.Unlock()
+	c.laneMu.RLock()
+	used = used || len(c.lanes) > 0
+	c.laneMu.RUnlock()
+	if !used {
+		c.fail(errRetired)
+	}
 }
 
 // failed returns why the connection is dead, nil while it lives.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -13,7 +14,8 @@ import (
 	"github.com/binderylog/bindery/internal/wire"
 )
 
-// redialPause is how long after a failed attempt to connect further requests fail at once. It keeps a dead bookie from
+// redialPause is how long after a failed attempt to connect further requests fail at once, so that others are asked; a read
+// that nobody else can answer tries earlier (reconnect). It keeps a dead bookie from
 // being dialled for every request, and is short against the five seconds in which a new address must be in use.
 const redialPause = 500 * time.Millisecond
 
@@ -54,6 +56,7 @@ func (p *peer) conn(proto wire.Proto) *conn {
 	c := &conn{peer: p, proto: proto, id: p.client.nextConn.Add(1), up: make(chan struct{}), dead: make(chan struct{}), wake: make(chan struct{}, 1), busy: true,
 		calls: map[callKey]*call{}, lanes: map[LedgerID]*lane{}}
 	if p.lastErr != nil && time.Since(p.failedAt) < redialPause {
+		c.paused = true
 		return deadConn(c, p.lastErr)
 	}
 	if !p.client.start(c) {
@@ -89,14 +92,29 @@ func deadConn(c *conn, err error) *conn {
 	return c
 }
 
-// connFailed forgets a connection; up says whether it ever worked.
-func (p *peer) connFailed(c *conn, up bool, err error) {
+// retire gives a connection to nobody any more; the next one to ask gets another.
+func (p *peer) retire(c *conn) {
+	c.retired.Store(true)
 	p.mu.Lock()
+	p.forgetLocked(c)
+	p.mu.Unlock()
+}
+
+func (p *peer) forgetLocked(c *conn) {
 	for i := range p.conns {
 		if p.conns[i] == c {
 			p.conns[i] = nil
 		}
 	}
+}
+
+// connFailed forgets a connection; up says whether it ever worked.
+func (p *peer) connFailed(c *conn, up bool, err error) {
+	if errors.Is(err, errRetired) {
+		return
+	}
+	p.mu.Lock()
+	p.forgetLocked(c)
 	if !up {
 		p.failedAt, p.lastErr = time.Now(), err
 	}
@@ -114,6 +132,27 @@ func (p *peer) redial() {
 	p.mu.Lock()
 	p.lastErr = nil
 	p.mu.Unlock()
+}
+
+const (
+	reconnectTries = 3                     // attempts at a read that failed for want of a connection that nobody tried to make
+	reconnectPause = 25 * time.Millisecond // before the second attempt, doubled before the next; up to as much again at random
+)
+
+// reconnect lets the next requests to some bookies try to connect, after a short pause: what those would have to wait for
+// began before, and may be over. It reports false if ctx ends first, or after reconnectTries attempts.
+func (c *Client) reconnect(ctx context.Context, peers []*peer, attempt int) bool {
+	if attempt >= reconnectTries || len(peers) == 0 {
+		return false
+	}
+	pause := reconnectPause << (attempt - 1)
+	if !sleep(ctx, pause+rand.N(pause)) {
+		return false
+	}
+	for _, p := range peers {
+		p.redial()
+	}
+	return true
 }
 
 // address returns where the bookie listens now. A bookie that is not registered is tried under its own id if that is an

@@ -161,6 +161,16 @@ func (r *Reader) raise(lac EntryID) {
 
 // readLAC asks every bookie of the last ensemble for the LAC, until no ack quorum can lie among those that are silent.
 func (r *Reader) readLAC(ctx context.Context) error {
+	for attempt := 1; ; attempt++ {
+		unasked, err := r.readLACOnce(ctx)
+		if err == nil || !r.client.reconnect(ctx, unasked, attempt) {
+			return err
+		}
+	}
+}
+
+// readLACOnce is one attempt. unasked are the bookies that nobody tried to reach, since an attempt had failed a moment ago.
+func (r *Reader) readLACOnce(ctx context.Context) (unasked []*peer, _ error) {
 	m := r.record()
 	read := ledger.NewLACRead(m.Quorum())
 	box := newMailbox()
@@ -172,10 +182,13 @@ func (r *Reader) readLAC(ctx context.Context) error {
 		select {
 		case <-box.wake:
 		case <-ctx.Done():
-			return fmt.Errorf("no quorum of answers: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("no quorum of answers: %w", context.Cause(ctx))
 		}
 		calls, _ := box.take()
 		for _, x := range calls {
+			if x.conn.paused {
+				unasked = append(unasked, x.conn.peer)
+			}
 			lac, answer, err := r.lacOf(x)
 			if err != nil {
 				causes = append(causes, err)
@@ -183,9 +196,9 @@ func (r *Reader) readLAC(ctx context.Context) error {
 			switch read.Answer(x.index, answer, lac) {
 			case ledger.ReadFound:
 				r.raise(read.LAC())
-				return nil
+				return nil, nil
 			case ledger.ReadFailed:
-				return &QuorumError{Ledger: r.id, Entry: InvalidEntry, Need: m.Ensemble - m.AckQuorum + 1, Got: m.Ensemble - len(causes),
+				return unasked, &QuorumError{Ledger: r.id, Entry: InvalidEntry, Need: m.Ensemble - m.AckQuorum + 1, Got: m.Ensemble - len(causes),
 					Causes: append([]error{ErrNotEnoughBookies}, causes...)}
 			}
 		}

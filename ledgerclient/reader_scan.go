@@ -55,7 +55,9 @@ type chunk struct {
 	ready   bool
 	outcome ledger.ReadOutcome
 	causes  []error
-	fresh   bool // the record was read again for its sake
+	fresh   bool            // the record was read again for its sake
+	paused  ledger.IndexSet // members that nobody tried to reach, since an attempt had failed a moment ago
+	attempt int             // from 1
 }
 
 // Entries yields the entries first to last, never past the LAC: a higher last is cut off there. Entries that arrived
@@ -157,7 +159,7 @@ func (s *scan) chunk(first EntryID, n int) *chunk {
 	m := s.r.record()
 	q := m.Quorum()
 	f := m.FragmentOf(first)
-	c := &chunk{first: first, count: 1, peers: s.r.client.peersOf(m.Fragments[f].Bookies), single: true}
+	c := &chunk{first: first, count: 1, attempt: 1, peers: s.r.client.peersOf(m.Fragments[f].Bookies), single: true}
 	if q.Ensemble == q.Write && !noBatch(c.peers) {
 		end := s.last
 		if f+1 < len(m.Fragments) {
@@ -298,6 +300,9 @@ func (s *scan) answer(x *call) {
 			return
 		}
 		c.causes = append(c.causes, x.failure())
+		if x.conn.paused {
+			c.paused = c.paused.With(x.index)
+		}
 	}
 	switch o := c.read.Answer(x.index, a); o {
 	case ledger.ReadFound:
@@ -364,24 +369,40 @@ func (s *scan) pop(front *chunk) {
 	}
 }
 
-// again tries a chunk that failed once more if the record has changed since: its bookies may have been replaced.
+// again tries a chunk that failed once more: if the record has changed since, its bookies may have been replaced; and one that
+// was not asked, since it could not be reached a moment ago, may be there again.
 func (s *scan) again(c *chunk) bool {
-	if c.fresh {
-		return false
-	}
-	newer, err := s.r.refresh(s.ctx)
-	if err != nil || !newer {
+	if !c.fresh {
+		newer, err := s.r.refresh(s.ctx)
 		if err != nil {
 			c.causes = append(c.causes, err)
 		}
+		if newer {
+			s.restart(c).fresh = true
+			return true
+		}
+	}
+	var unasked []*peer
+	for i, p := range c.peers {
+		if c.paused.Has(i) {
+			unasked = append(unasked, p)
+		}
+	}
+	if !s.r.client.reconnect(s.ctx, unasked, c.attempt) {
 		return false
 	}
+	n := s.restart(c)
+	n.fresh, n.attempt = c.fresh, c.attempt+1
+	return true
+}
+
+// restart begins anew with a chunk that failed; what was asked for behind it is asked for again.
+func (s *scan) restart(c *chunk) *chunk {
 	n := s.chunk(c.first, c.count)
-	n.fresh = true
 	s.chunks = []*chunk{n}
 	s.next = n.first + EntryID(n.count)
 	s.ask(n)
-	return true
+	return n
 }
 
 // failure says why a chunk can not be read.

@@ -370,7 +370,7 @@ func (l *writerLoop) lane(i int, id BookieID) *lane {
 		return ln
 	}
 	p := l.w.client.peer(id)
-	for range 2 { // a connection may die between being had and being used
+	for range 3 { // a connection may die between being had and being used, or be one that this writer has left
 		c := p.conn(l.w.proto)
 		ln := &lane{w: l.w, conn: c, index: i, progress: l.now, probe: InvalidEntry, m: p.op(opAdd)}
 		if c.attach(ln) {
@@ -391,7 +391,7 @@ func (l *writerLoop) dropStaleLanes() {
 	ensemble := l.core.Record().Last().Bookies
 	for i, ln := range l.lanes {
 		if ln != nil && ln.conn.peer.id != ensemble[i] {
-			ln.conn.detach(ln)
+			ln.conn.leave(ln)
 			for _, f := range ln.out {
 				f.drop()
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/binderylog/bindery/internal/jvmtest"
+	"github.com/binderylog/bindery/internal/metadata/etcdmeta"
 	"github.com/binderylog/bindery/ledgerclient"
 )
 
@@ -27,11 +28,45 @@ func freePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
+// metadataStore gives each fleet a place for its metadata.
+type metadataStore interface {
+	// uri returns the service URI of the fleet with this name, as ours and Apache's take it.
+	uri(t testing.TB, name string) string
+}
+
+// zooKeeper is one server for all fleets of a test; each has a root of its own.
+type zooKeeper struct{ *jvmtest.ZooKeeper }
+
 // startZooKeeper starts the ZooKeeper of a test.
-func startZooKeeper(t testing.TB) *jvmtest.ZooKeeper {
+func startZooKeeper(t testing.TB) zooKeeper {
 	dir, err := os.MkdirTemp(work, "zookeeper-")
 	require.NoError(t, err)
-	return jvmtest.StartZooKeeper(t, dir, 2000)
+	return zooKeeper{jvmtest.StartZooKeeper(t, dir, 2000)}
+}
+
+// A name that begins with "long" asks for the long hierarchical layout.
+func (z zooKeeper) uri(_ testing.TB, name string) string {
+	manager := "hierarchical"
+	if strings.HasPrefix(name, "long") {
+		manager = "longhierarchical"
+	}
+	return "zk+" + manager + "://" + z.Addr + "/" + name
+}
+
+// etcd starts a server of its own for each fleet, since in Pulsar's layout the root is always the same.
+type etcd struct{}
+
+func (etcd) uri(t testing.TB, _ string) string {
+	return "metadata-store:etcd:http://" + startEtcd(t)
+}
+
+func startEtcd(t testing.TB) (addr string) {
+	dir, err := os.MkdirTemp(work, "etcd-")
+	require.NoError(t, err)
+	e, err := etcdmeta.StartEmbedded(context.Background(), etcdmeta.EmbeddedOptions{Dir: dir, UnsafeNoSync: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e.Endpoints()[0]
 }
 
 // fleet is a cluster of bookies under a root of its own.
@@ -55,13 +90,9 @@ type member struct {
 // kinds of bookies.
 const ours = "bindery"
 
-// startFleet makes a cluster and starts bookies of the given kinds. formatter makes the cluster: ours or a version. A name
-// that begins with "long" asks for the long hierarchical layout.
-func startFleet(t testing.TB, z *jvmtest.ZooKeeper, name, formatter string, kinds ...string) *fleet {
-	f := &fleet{t: t, name: name, uri: "zk+hierarchical://" + z.Addr + "/" + name}
-	if strings.HasPrefix(name, "long") {
-		f.uri = "zk+longhierarchical://" + z.Addr + "/" + name
-	}
+// startFleet makes a cluster and starts bookies of the given kinds. formatter makes the cluster: ours or a version.
+func startFleet(t testing.TB, at metadataStore, name, formatter string, kinds ...string) *fleet {
+	f := &fleet{t: t, name: name, uri: at.uri(t, name)}
 	if formatter == ours {
 		out, err := exec.Command(bindery, "cluster", "init", "--metadata", f.uri).CombinedOutput()
 		require.NoError(t, err, "%s", out)

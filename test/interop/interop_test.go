@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/binderylog/bindery/internal/jvmtest"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/metadata/driver"
@@ -80,12 +79,36 @@ func TestInterop(t *testing.T) {
 	if testing.Short() {
 		versions = versions[:1]
 	}
-	var programs []*javaProgram
+	programs := pairings(t, z, "", versions)
+	for name, formatter := range map[string]string{"long-ours": ours, "long-java": newBookKeeper} {
+		t.Run(name, func(t *testing.T) {
+			f := startFleet(t, z, name, formatter, ours, ours, ours)
+			java, own := clients(t, f, programs[:1])
+			stage(t, f, cross(java[1:2], own), scenarios[0], scenarios[5], scenarios[len(scenarios)-1])
+		})
+	}
+	t.Run("ids", func(t *testing.T) { ids64(t, z, "ids", programs) })
+}
+
+// TestInteropOnEtcd does the same on etcd in the layout of Pulsar's metadata store, with the BookKeeper that comes with Pulsar
+// and its drivers.
+func TestInteropOnEtcd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out with -short")
+	}
+	programs := pairings(t, etcd{}, "etcd-", []string{pulsarBookKeeper})
+	t.Run("ids", func(t *testing.T) { ids64(t, etcd{}, "etcd-ids", programs) })
+}
+
+// pairings runs the pairs of clients on fleets of ours, of Apache's and of both, whose names begin with prefix. It returns the
+// Java programs that it started, one for each version.
+func pairings(t *testing.T, at metadataStore, prefix string, versions []string) (programs []*javaProgram) {
 	for _, v := range versions {
 		programs = append(programs, startJava(t, v))
 	}
+	newest, oldest := versions[0], versions[len(versions)-1]
 	t.Run("a", func(t *testing.T) {
-		f := startFleet(t, z, "bindery", ours, ours, ours, ours, ours)
+		f := startFleet(t, at, prefix+"bindery", ours, ours, ours, ours, ours)
 		java, own := clients(t, f, programs)
 		stage(t, f, append(same(java), cross(java, own)...), scenarios...)
 		stage(t, f, append(same(append(java, own)), cross(java[:2], own)...), faults...)
@@ -93,14 +116,14 @@ func TestInterop(t *testing.T) {
 	})
 	for _, v := range versions {
 		t.Run("b", func(t *testing.T) {
-			f := startFleet(t, z, "apache-"+v, v, v, v, v)
+			f := startFleet(t, at, prefix+"apache-"+v, v, v, v, v)
 			java, own := clients(t, f, programs)
 			stage(t, f, append(same([]client{own}), cross(java, own)...), scenarios...)
 			stage(t, f, same(java[:2]), scenarios...) // what Apache's client does with Apache's bookies
 		})
 	}
 	t.Run("c", func(t *testing.T) {
-		f := startFleet(t, z, "mixed", newBookKeeper, ours, ours, newBookKeeper, versions[len(versions)-1])
+		f := startFleet(t, at, prefix+"mixed", newest, ours, ours, newest, oldest)
 		java, own := clients(t, f, programs)
 		pairs := append(same(append(java[:2:2], own)), cross(java[:2], own)...)
 		stage(t, f, pairs, scenarios...)
@@ -109,19 +132,12 @@ func TestInterop(t *testing.T) {
 		}
 		stage(t, f, pairs, faults...)
 	})
-	for name, formatter := range map[string]string{"long-ours": ours, "long-java": newBookKeeper} {
-		t.Run(name, func(t *testing.T) {
-			f := startFleet(t, z, name, formatter, ours, ours, ours)
-			java, own := clients(t, f, programs[:1])
-			stage(t, f, cross(java[1:2], own), scenarios[0], scenarios[5], scenarios[len(scenarios)-1])
-		})
-	}
-	t.Run("ids", func(t *testing.T) { ids64(t, z, programs) })
+	return programs
 }
 
 // ids64 lets both clients draw ids beyond 31 bits from one generator, and read each other's ledgers under them.
-func ids64(t *testing.T, z *jvmtest.ZooKeeper, programs []*javaProgram) {
-	f := startFleet(t, z, "ids", ours, ours, ours, ours)
+func ids64(t *testing.T, at metadataStore, name string, programs []*javaProgram) {
+	f := startFleet(t, at, name, ours, ours, ours, ours)
 	store, root, err := driver.Open(t.Context(), f.uri, driver.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
@@ -141,7 +157,7 @@ func ids64(t *testing.T, z *jvmtest.ZooKeeper, programs []*javaProgram) {
 			require.NoError(t, sealed(r, w.id(), plain.digest, false, 2, size))
 		}
 	}
-	results.set("ids|all|all", "ids of 63 bits", "ok")
+	results.set(name+"|all|all", "ids of 63 bits", "ok")
 }
 
 // stage runs scenarios for each pair of clients.

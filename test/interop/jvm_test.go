@@ -25,12 +25,22 @@ import (
 
 // Versions of Apache's software that are tried.
 const (
-	newBookKeeper = "4.18.0"
-	oldBookKeeper = "4.17.3"
+	newBookKeeper    = "4.18.0"
+	oldBookKeeper    = "4.17.3"
+	pulsarBookKeeper = "4.17.2" // the one that comes with Pulsar, whose metadata drivers it is given
+	pulsarVersion    = "4.0.7"
 )
+
+// pulsarJars returns the class path of Pulsar's broker.
+func pulsarJars(t testing.TB) string {
+	return jvmtest.Jars(t, "pulsar", "pulsar-broker", pulsarVersion)
+}
 
 // bookkeeperJars returns the class path of one version of BookKeeper.
 func bookkeeperJars(t testing.TB, version string) string {
+	if version == pulsarBookKeeper {
+		return pulsarJars(t)
+	}
 	return jvmtest.Jars(t, "bookkeeper", "bookkeeper-server", version)
 }
 
@@ -48,7 +58,11 @@ func jvm(heap string, classPath []string, main string, args ...string) *exec.Cmd
 		panic(err)
 	}
 	flags = append(flags, "-Xmx"+heap, "-XX:MaxDirectMemorySize="+heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-		"-Dio.netty.tryReflectionSetAccessible=true", "-Dlog4j2.configurationFile="+config, "-cp", strings.Join(classPath, ":"), main)
+		"-Dio.netty.tryReflectionSetAccessible=true", "-Dlog4j2.configurationFile="+config,
+		// Pulsar's drivers for metadata-store: URIs; without its jars they are passed over.
+		"-Dbookkeeper.metadata.bookie.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
+		"-Dbookkeeper.metadata.client.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
+		"-cp", strings.Join(classPath, ":"), main)
 	cmd := exec.Command("java", append(flags, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
@@ -104,17 +118,22 @@ func compile(t testing.TB, version string) string {
 	return dir
 }
 
-// javaProgram is a running InteropClient.
-type javaProgram struct {
+// driven is a program that is told what to do by lines.
+type driven struct {
 	*process
-	version string
 	mu      sync.Mutex
 	in      io.WriteCloser
 	answers chan string
+}
+
+// javaProgram is a running InteropClient.
+type javaProgram struct {
+	*driven
+	version string
 	names   int
 }
 
-// javaError is an answer of Apache's client.
+// javaError is a refusal of such a program; code is that of Apache's client.
 type javaError struct {
 	code int
 	text string
@@ -125,40 +144,45 @@ func (e *javaError) Error() string { return fmt.Sprintf("%s (code %d)", e.text, 
 
 func startJava(t testing.TB, version string) *javaProgram {
 	cmd := jvm("512m", []string{compile(t, version), bookkeeperJars(t, version)}, "InteropClient")
+	return &javaProgram{driven: drive(t, "java-client-"+version, cmd), version: version}
+}
+
+// drive starts a program that takes commands.
+func drive(t testing.TB, name string, cmd *exec.Cmd) *driven {
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	r, w := io.Pipe()
 	cmd.Stdout = w
-	j := &javaProgram{version: version, in: in, answers: make(chan string, 1)}
-	j.process = start(t, "java-client-"+version, cmd, work)
+	d := &driven{in: in, answers: make(chan string, 1)}
+	d.process = start(t, name, cmd, work)
 	go func() {
-		<-j.done
+		<-d.done
 		w.Close()
 	}()
 	go func() {
-		defer close(j.answers)
+		defer close(d.answers)
 		for s := bufio.NewScanner(r); s.Scan(); {
-			j.answers <- s.Text()
+			d.answers <- s.Text()
 		}
 	}()
-	return j
+	return d
 }
 
 // do runs one command and returns the values of its answer.
-func (j *javaProgram) do(args ...any) ([]string, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (d *driven) do(args ...any) ([]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	words := make([]string, len(args))
 	for i, a := range args {
 		words[i] = fmt.Sprint(a)
 	}
-	if _, err := io.WriteString(j.in, strings.Join(words, " ")+"\n"); err != nil {
-		return nil, fmt.Errorf("the Java client has ended: %w\n%s", err, j.tail())
+	if _, err := io.WriteString(d.in, strings.Join(words, " ")+"\n"); err != nil {
+		return nil, fmt.Errorf("%s has ended: %w\n%s", d.name, err, d.tail())
 	}
 	select {
-	case line, ok := <-j.answers:
+	case line, ok := <-d.answers:
 		if !ok {
-			return nil, fmt.Errorf("the Java client has ended\n%s", j.tail())
+			return nil, fmt.Errorf("%s has ended\n%s", d.name, d.tail())
 		}
 		fields := strings.Fields(line)
 		if len(fields) > 0 && fields[0] == "ok" {
@@ -169,8 +193,8 @@ func (j *javaProgram) do(args ...any) ([]string, error) {
 			e.code, _ = strconv.Atoi(fields[1])
 		}
 		return nil, e
-	case <-time.After(2 * time.Minute):
-		return nil, fmt.Errorf("the Java client does not answer %s\n%s", strings.Join(words, " "), j.tail())
+	case <-time.After(4 * time.Minute):
+		return nil, fmt.Errorf("%s does not answer %s\n%s", d.name, strings.Join(words, " "), d.tail())
 	}
 }
 

@@ -104,6 +104,9 @@ func (c *conn) serve() {
 		err = nil
 	case errors.Is(err, io.EOF):
 		err = nil // the peer has gone
+	case unreadable(err): // what came before is served: only what can not be read is refused, and by closing
+		c.cancelPolls()
+		c.waitAnswered()
 	}
 	c.srv.ended(c, err)
 	c.shut()

@@ -173,9 +173,7 @@ func (s *server) ended(c *conn, err error) {
 	if err == nil || s.stopping.Load() {
 		return
 	}
-	var format *wire.FormatError
-	var long *wire.FrameTooLongError
-	if !errors.As(err, &format) && !errors.As(err, &long) {
+	if !unreadable(err) {
 		s.log.Debug("connection closed", "peer", c.nc.RemoteAddr(), "err", err)
 		return
 	}
@@ -183,6 +181,13 @@ func (s *server) ended(c *conn, err error) {
 	if ok, skipped := s.malformed.allow(10 * time.Second); ok {
 		s.log.Warn("closed a connection that does not speak the bookie protocol", "peer", c.nc.RemoteAddr(), "err", err, "not_logged", skipped)
 	}
+}
+
+// unreadable reports whether a connection ended because the peer sent what is no request.
+func unreadable(err error) bool {
+	var format *wire.FormatError
+	var long *wire.FrameTooLongError
+	return errors.As(err, &format) || errors.As(err, &long)
 }
 
 func (s *server) slowClient(c *conn, stalled time.Duration) {
@@ -194,16 +199,15 @@ func (s *server) slowClient(c *conn, stalled time.Duration) {
 
 // journalFailed is told about every record that a journal could not make durable. One that waits for space has not failed.
 func (s *server) journalFailed(err error) {
-	if !errors.Is(err, journal.ErrNotStarted) {
+	if !errors.Is(err, journal.ErrNotStarted) && !errors.Is(err, journal.ErrWaiting) {
 		s.state.journalFailed(err)
 	}
 }
 
-// journalWaits reports whether the journal of a ledger takes nothing for want of space. Once it takes records it does so
-// for good.
+// journalWaits reports whether the journal of a ledger writes nothing for want of space.
 func (s *server) journalWaits(ledgerID int64) bool {
-	_, i := s.journalOf(ledgerID)
-	return s.state.waiting.Load()&(1<<i) != 0
+	j, i := s.journalOf(ledgerID)
+	return s.state.waiting.Load()&(1<<i) != 0 || j.Blocked()
 }
 
 // stop stops accepting and reading, answers what has been read, and closes all connections. cut ends the waiting for

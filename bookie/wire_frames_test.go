@@ -67,6 +67,53 @@ func TestWire07V3AfterV2Closes(t *testing.T) {
 	c.closed()
 }
 
+// What was sent in front of a frame that can not be read is answered, whatever way it takes: adds that a journal answers, reads,
+// long polls.
+func TestWire07AnswersBeforeClosing(t *testing.T) {
+	bad := map[string][]byte{
+		"V3 after V2":   encode(t, wire.Request{Proto: wire.V3, Op: wire.OpRead, Ledger: 1, TxnID: 4}),
+		"no request":    {0, 0, 0, 0},
+		"too long":      {0x7f, 0xff, 0xff, 0xff},
+		"no operation":  append([]byte{0, 0, 0, 76, 2, 9}, make([]byte, 74)...),
+		"TLS handshake": {0x16, 3, 1, 0, 0xf9, 1, 0, 0, 0xf5, 3, 3},
+	}
+	for name, frame := range bad {
+		t.Run(name, func(t *testing.T) {
+			c := startBookie(t, bookieConfig{}).dial()
+			const n = 300 // more than one batch
+			var out []byte
+			r := addReq(wire.V3, 1, 0, -1, "first")
+			r.TxnID = 7
+			out = append(out, encode(t, r)...)
+			poll := wire.Request{Proto: wire.V3, Op: wire.OpRead, Ledger: 1, Entry: 9, TxnID: 8, HasPreviousLAC: true, PreviousLAC: 8, HasTimeout: true, TimeoutMillis: 60_000}
+			out = append(out, encode(t, poll)...)
+			for e := range int64(n) {
+				out = append(out, encode(t, addReq(wire.V2, 1, e+1, e, "entry"))...)
+			}
+			out = append(out, encode(t, wire.Request{Proto: wire.V2, Op: wire.OpRead, Ledger: 2, Entry: 5})...)
+			c.write(append(out, frame...))
+			adds, answers := map[int64]bool{}, map[wire.Op]int{}
+			for range n + 3 {
+				f := c.frame()
+				var resp wire.Response
+				proto := wire.V2
+				if f[4] == 0x0a {
+					proto = wire.V3
+				}
+				require.NoError(t, wire.DecodeResponse(proto, f[4:], &resp))
+				answers[resp.Op]++
+				if resp.Op == wire.OpAdd {
+					require.Equal(t, wire.OK, resp.Code)
+					adds[resp.Entry] = true
+				}
+			}
+			require.Len(t, adds, n+1)
+			require.Equal(t, map[wire.Op]int{wire.OpAdd: n + 1, wire.OpRead: 2}, answers)
+			c.closed()
+		})
+	}
+}
+
 func TestWire08UnknownV2OpcodesClose(t *testing.T) {
 	b := startBookie(t, bookieConfig{})
 	for _, op := range []byte{0, 4, 5, 6, 8, 9} {

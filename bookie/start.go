@@ -175,7 +175,7 @@ func (b *Bookie) settleLosses(ctx context.Context) error {
 		return b.settleLossEpoch(false)
 	}
 	b.o.Logger.Warn("data may have been lost; every ledger that names this bookie goes into limbo", "why", strings.Join(b.identity.Loss(), "; "))
-	n, err := b.limboAll(ctx)
+	n, err := b.limboNamed(ctx)
 	if err != nil {
 		return err
 	}
@@ -214,8 +214,10 @@ func (b *Bookie) lossReasons() []string {
 	return why
 }
 
-// limboAll puts into limbo what the metadata names this bookie for, and what is here.
-func (b *Bookie) limboAll(ctx context.Context) (int, error) {
+// limboNamed puts into limbo every ledger whose record, in any state, names this bookie in any ensemble. A ledger that is here
+// and whose record does not name it is none of them: nobody asks this bookie for its entries, and whoever names it anew finds
+// the epoch raised. An old writer's add finds it not verified since the loss (ledger.Replica.CheckAdd).
+func (b *Bookie) limboNamed(ctx context.Context) (int, error) {
 	const page = 10_000
 	n := 0
 	if ledger.Planted() == ledger.MutantLossNotListed {
@@ -238,10 +240,7 @@ func (b *Bookie) limboAll(ctx context.Context) (int, error) {
 			}
 		}
 	}
-	if err := flush(); err != nil {
-		return n, err
-	}
-	return n, withExit(ExitIO, b.eng.st.MarkLimboAll(ctx))
+	return n, flush()
 }
 
 // serve opens the gate.

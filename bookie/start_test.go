@@ -445,17 +445,21 @@ func TestLossPutsLedgersInLimbo(t *testing.T) {
 	s := newSite(t)
 	s.mod = func(o *Options) { o.Durability = DurabilityOff }
 	ctx := context.Background()
-	record := func(id ledger.ID) {
+	recordOf := func(id ledger.ID, on ledger.BookieID) {
 		_, err := s.views.Ledgers.Create(ctx, id, &ledger.Metadata{
 			FormatVersion: 3, Ensemble: 1, WriteQuorum: 1, AckQuorum: 1, State: ledger.StateOpen, LastEntry: -1,
-			Fragments: []ledger.Fragment{{First: 0, Bookies: []ledger.BookieID{"b1"}}}, Digest: ledger.DigestCRC32C, HasPassword: true,
+			Fragments: []ledger.Fragment{{First: 0, Bookies: []ledger.BookieID{on}}}, Digest: ledger.DigestCRC32C, HasPassword: true,
 		})
 		require.NoError(t, err)
 	}
+	record := func(id ledger.ID) { recordOf(id, "b1") }
 	b := s.start()
 	record(1)
-	record(2) // named here, never seen here
+	record(2)         // named here, never seen here
+	recordOf(3, "b2") // seen here, and named elsewhere: this bookie was replaced
 	c := s.dial(b)
+	c.add(3, 0, "a copy that no record speaks of")
+	c.add(4, 0, "and one whose record is gone")
 	c.add(1, 0, "x")
 	require.NoError(t, b.Flush(ctx))
 	c.add(1, 1, "in memory only")
@@ -480,6 +484,10 @@ func TestLossPutsLedgersInLimbo(t *testing.T) {
 		}
 		require.Equal(t, body(1, 0, -1, "x"), c3.read(wire.V3, 1, 0).Body, "what is there is served")
 		require.Equal(t, wire.NoLedger, c3.read(wire.V3, 404, 0).Code)
+		for l := int64(3); l <= 4; l++ {
+			require.Equal(t, wire.NoEntry, c3.read(wire.V3, l, 9).Code, "none of what may have been lost is missed here")
+		}
+		require.Equal(t, wire.Fenced, c2.do(addReq(wire.V2, 4, 1, 0, "late")).Code, "but its writer is asked for its record first")
 		// A ledger that nobody has verified since: its record decides.
 		require.Equal(t, wire.Fenced, c2.do(addReq(wire.V2, 77, 0, -1, "x")).Code, "no record")
 	}

@@ -35,23 +35,6 @@ func (s *Storage) MarkLimbo(ctx context.Context, ids []int64) error {
 	return nil
 }
 
-// MarkLimboAll does so for every ledger known here.
-func (s *Storage) MarkLimboAll(ctx context.Context) error {
-	for after := int64(-1); ; {
-		ids, err := s.Ledgers(after, limboBatch)
-		if err != nil {
-			return fmt.Errorf("mark limbo: %w", err)
-		}
-		if len(ids) == 0 {
-			return nil
-		}
-		if err := s.MarkLimbo(ctx, ids); err != nil {
-			return err
-		}
-		after = ids[len(ids)-1]
-	}
-}
-
 // Ledgers returns up to limit ids above after (-1 for all) of ledgers known here, ascending. None in between is left out,
 // so the last id is where the next call goes on; an empty list is the end.
 func (s *Storage) Ledgers(after int64, limit int) ([]int64, error) {

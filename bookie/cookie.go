@@ -2,7 +2,9 @@ package bookie
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/binderylog/bindery/internal/metadata"
 )
@@ -48,7 +50,53 @@ func checkCookie(name string, text []byte, want metadata.Cookie, expansion bool)
 		return exitErrorf(ExitIdentity, "%w", err)
 	}
 	if diff := matchCookie(c, want, expansion); diff != "" {
-		return exitErrorf(ExitIdentity, "%s does not match: %s", name, diff)
+		return exitErrorf(ExitIdentity, "%s does not match: %s. %s", name, diff, cookieAdvice(c, want))
 	}
 	return nil
+}
+
+// cookieAdvice says what has probably happened to a bookie whose cookie does not match, and what to do about it.
+func cookieAdvice(stored, want metadata.Cookie) string {
+	switch {
+	case stored.BookieHost != want.BookieHost:
+		return fmt.Sprintf("If the name or the address of this host has changed, set bookie.id = %q: the id stays for life; otherwise these are "+
+			"another bookie's directories", stored.BookieHost)
+	case stored.InstanceID != want.InstanceID:
+		return "Check metadata.uri: it leads to another cluster, or to one that was made anew"
+	}
+	if from, to, ok := moved(allDirs(stored), allDirs(want)); ok {
+		return fmt.Sprintf("%s was moved to %s, or that was copied: move it back, or leave a symbolic link at the old place and start with the "+
+			"old path (standalone: --data-dir)", from, to)
+	}
+	return "Put the lists of directories back as they were, in the same order; new ledger directories go to the end, with storage.allow_expansion"
+}
+
+func allDirs(c metadata.Cookie) []string {
+	return slices.Concat(c.JournalDirs, c.LedgerDirs, indexDirs(c))
+}
+
+// moved reports whether every path of after is the path of before with one and the same parent directory replaced.
+func moved(before, after []string) (from, to string, ok bool) {
+	if len(before) == 0 || len(before) != len(after) {
+		return "", "", false
+	}
+	for i := range before {
+		f, t := differ(before[i], after[i])
+		if i == 0 {
+			from, to = f, t
+		}
+		if f == t || f != from || t != to {
+			return "", "", false
+		}
+	}
+	return from, to, true
+}
+
+// differ cuts off what two paths have in common at the end.
+func differ(a, b string) (x, y string) {
+	a, b = filepath.Clean(a), filepath.Clean(b)
+	for a != b && filepath.Base(a) == filepath.Base(b) && filepath.Dir(a) != a && filepath.Dir(b) != b {
+		a, b = filepath.Dir(a), filepath.Dir(b)
+	}
+	return a, b
 }

@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"github.com/binderylog/bindery/internal/vfs"
+)
+
+// Sizes.
+const (
+	KiB = 1 << 10
+	MiB = 1 << 20
+)
+
+// Sectors is a file system that can also write parts of a block of vfs.Align bytes with direct I/O.
+type Sectors interface {
+	// OpenSectors opens name for durable direct writes of whole sectors.
+	OpenSectors(name string) (vfs.File, error)
+}
+
+// Flusher is a file that can start writing cached pages without waiting for the disk to have them.
+type Flusher interface {
+	FlushRange(off, n int64) error
+}
+
+// Trimmer is a file system that can tell a disk which of its blocks are free.
+type Trimmer interface {
+	// Trim discards free space among the first n bytes of the file system that holds dir.
+	Trim(dir string, n int64) error
+}
+
+// Env is where and how a run measures.
+type Env struct {
+	FS       vfs.FS
+	Dir      string
+	Meter    *Meter
+	Seed     uint64
+	Start    time.Time       // of the run
+	Wait     func(time.Time) // sleeps until then; nil: with the kernel's own timer
+	Sensors  func() Sensed   // temperature and clock, once a second; nil: not known
+	Progress func(Progress)  // told about once a second; nil: nobody is
+	Fixed    string          // a device or file that takes the place of test files (`raw`); it is neither made nor removed
+	FixedEnd int64           // its size
+	cells    int
+}
+
+// Sensed is what sensors say; what is 0 is not known.
+type Sensed struct {
+	TemperatureC float64
+	ClockMHz     float64
+}
+
+// Progress is how far a chapter is.
+type Progress struct {
+	Chapter string
+	Cell    string
+	Done    float64 // share of the chapter
+}
+
+// DiskError is an operation that the disk refused. It is the end of the run: figures of a disk with errors mean nothing.
+type DiskError struct {
+	Op  string
+	Err error
+}
+
+func (e *DiskError) Error() string {
+	if vfs.IsNoSpace(e.Err) {
+		return fmt.Sprintf("%s: no space left: free some, or ask for smaller files (--file-mib)", e.Op)
+	}
+	return fmt.Sprintf("%s: %v: the disk failed; its figures mean nothing, look at the kernel's log", e.Op, e.Err)
+}
+
+func (e *DiskError) Unwrap() error { return e.Err }
+
+func (e *Env) wait(until time.Time) {
+	if e.Wait != nil {
+		e.Wait(until)
+		return
+	}
+	sleepUntil(until)
+}
+
+func (e *Env) since() float64 { return time.Since(e.Start).Seconds() }
+
+// tempName is a name that nothing has; the file gets it for the moment until it is unlinked.
+func (e *Env) tempName() string {
+	return filepath.Join(e.Dir, fmt.Sprintf("%s%016x", TempPrefix, rand.Uint64()))
+}
+
+// TempPrefix begins the names of test files, which have one for a moment only.
+const TempPrefix = ".iobench-"
+
+// IsUnsupported tells errors that say that a method is not to be had here from those of a failing disk.
+func IsUnsupported(err error) bool {
+	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, vfs.ErrNoDirectIO) || isInvalid(err)
+}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +46,8 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"ledger", "read", "0b11"}, 2, "no ledger id"},
 		{[]string{"ledger", "read", "1", "--format", "xml"}, 2, "neither raw nor json"},
 		{[]string{"ledger", "read", "1", "--from", "5", "--to", "3"}, 2, "no range"},
+		{[]string{"ledger", "tail", "1", "-n", "-5"}, 2, "--last -5: must be 0 or more"},
+		{[]string{"ledger", "tail", "1", "--from", "-2"}, 2, "--from -2: entries count from 0"},
 		{[]string{"ledger", "ls", "--output", "yaml"}, 2, "neither table nor json"},
 		{[]string{"ledger", "ls"}, 2, "no cluster is named"},
 		{[]string{"ledger", "ls", "--metadata", "ftp://x"}, 2, "ftp://x"},
@@ -78,8 +81,17 @@ func TestConfigCommands(t *testing.T) {
 	write("bad.toml", "[metadata]\nuri = \"etcd://h:1/ledgers\"\n[gc]\nintervall = \"1m\"\nrate = 5\nmajor = { below = 2.0 }\n")
 	code, stdout, stderr := cli("config", "check", "good.toml")
 	require.Equal(t, 0, code, stderr)
-	require.Equal(t, "ok, 1 warnings\n", stdout)
+	require.Equal(t, "ok, 1 warning\n", stdout)
 	require.Contains(t, stderr, "placement.min_racks: has no effect")
+	write("empty.toml", "# nothing is set\n[storage]\n")
+	code, _, stderr = cli("config", "check", "empty.toml")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "metadata.uri: is not set")
+	for _, file := range []string{"empty.toml", os.DevNull} { // the one required setting may come from elsewhere
+		code, stdout, stderr = cli("config", "check", file, "--set", "metadata.uri=etcd://h:1/ledgers")
+		require.Equal(t, 0, code, stderr)
+		require.Equal(t, "ok, 0 warnings, but "+file+" sets nothing: every value is a default, or comes from the environment or --set\n", stdout)
+	}
 	code, stdout, stderr = cli("config", "check", "bad.toml")
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
@@ -439,6 +451,36 @@ func TestStatus(t *testing.T) {
 	code, _, stderr = cli("status", "--server", server.URL)
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "did not answer as a bindery process does")
+	delete(pages, "/api/v2/status")
+	code, _, stderr = cli("status", "--server", server.URL)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "an HTTP server answers at "+strings.TrimPrefix(server.URL, "http://")+", but not the admin server of a bindery process (http.listen)")
+}
+
+// What hangs up on HTTP, or answers with something else, is named as far as it can be.
+func TestStatusOfNoHTTPServer(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	answer := atomic.Pointer[string]{}
+	answer.Store(new(string))
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.ReadFull(c, make([]byte, 8))
+			_, _ = io.WriteString(c, *answer.Load())
+			_ = c.Close()
+		}
+	}()
+	_, _, stderr := cli("status", "--server", ln.Addr().String())
+	require.Contains(t, stderr, "no bindery answers at "+ln.Addr().String()+", the host:port of its http.listen: what listens there hung up on an HTTP request")
+	greeting := "SSH-2.0-OpenSSH_9.9\r\n"
+	answer.Store(&greeting)
+	_, _, stderr = cli("gc", "run", "--server", ln.Addr().String())
+	require.Contains(t, stderr, "what listens there does not speak HTTP")
 }
 
 func TestRunExitCodes(t *testing.T) {

@@ -71,7 +71,11 @@ func newConfigCheckCommand() *cobra.Command {
 			for _, w := range l.Warnings {
 				fmt.Fprintf(c.ErrOrStderr(), "bindery: warning: %s\n", w)
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "ok, %d warnings\n", len(l.Warnings))
+			empty := ""
+			if l.Empty() {
+				empty = fmt.Sprintf(", but %s sets nothing: every value is a default, or comes from the environment or --set", o.file)
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "ok, %s%s\n", plural(len(l.Warnings), "warning"), empty)
 			return err
 		},
 	}

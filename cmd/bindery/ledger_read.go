@@ -173,6 +173,12 @@ func (o *ledgerTailOptions) run(c *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
+	switch {
+	case o.last < 0:
+		return exit(exitUsage, fmt.Errorf("--last %d: must be 0 or more entries", o.last))
+	case c.Flags().Changed("from") && o.from < 0:
+		return exit(exitUsage, fmt.Errorf("--from %d: entries count from 0", o.from))
+	}
 	out, err := newEntryWriter(c.OutOrStdout(), o.format)
 	if err != nil {
 		return err
@@ -189,7 +195,7 @@ func (o *ledgerTailOptions) run(c *cobra.Command, arg string) error {
 		defer closeReader(r)
 		from := ledgerclient.EntryID(o.from)
 		if from < 0 {
-			from = max(r.LastAddConfirmed()+1-ledgerclient.EntryID(max(o.last, 0)), 0)
+			from = max(r.LastAddConfirmed()+1-ledgerclient.EntryID(o.last), 0)
 		}
 		for e, err := range r.Tail(ctx, from) {
 			if err != nil {

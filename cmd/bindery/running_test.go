@@ -121,6 +121,12 @@ func TestRunOfARunningBookie(t *testing.T) {
 	r := newRunning(t, anyDisk)
 	r.start()
 	fails(t, bookie.ExitLocked, "bookie b1 runs already: another process has "+r.dir, "run", "--config", r.conf, "--set", "log.level=error")
+	var rows []struct{ Address string }
+	require.NoError(t, json.Unmarshal([]byte(succeeds(t, "cluster", "bookies", "--metadata", r.uri, "--output", "json")), &rows))
+	require.Len(t, rows, 1)
+	for _, args := range [][]string{{"status"}, {"gc", "status"}, {"gc", "run"}} { // the wrong one of the two ports
+		fails(t, exitFailed, "a bookie's port (bookie.listen) answers there", append(args, "--server", rows[0].Address)...)
+	}
 	fails(t, exitUsage, "no such bookie there: the process has 1 bookie", "gc", "status", "--server", r.admin, "--bookie", "9")
 	fails(t, exitUsage, "no such bookie there: the process has 1 bookie", "gc", "run", "--server", r.admin, "--bookie", "9")
 	require.Equal(t, "minor compaction suspended, until `bindery gc resume`\n", succeeds(t, "gc", "suspend", "--minor", "--server", r.admin))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/internal/admin"
+	"github.com/binderylog/bindery/internal/wire"
 	"github.com/spf13/cobra"
 )
 
@@ -132,6 +134,9 @@ func getJSON(ctx context.Context, address string, v any) error {
 	if resp.StatusCode == http.StatusNotFound && strings.Contains(address, "/bookies/") {
 		return noSuchBookieThere(ctx, req)
 	}
+	if resp.StatusCode == http.StatusNotFound {
+		return fmt.Errorf("an HTTP server answers at %s, but not the admin server of a bindery process (http.listen): it knows no %s", req.URL.Host, req.URL.Path)
+	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("ask the admin server: %s answered %s", address, resp.Status)
 	}
@@ -155,9 +160,57 @@ func unanswered(req *http.Request, err error) error {
 		if errors.As(err, &u) {
 			err = u.Err
 		}
-		why = err.Error()
+		why = whoAnswers(req, err)
 	}
 	return fmt.Errorf("no bindery answers at %s, the host:port of its http.listen: %s", req.URL.Host, why)
+}
+
+// whoAnswers says what listens at an address that did not answer as a server of HTTP does.
+func whoAnswers(req *http.Request, err error) string {
+	var network *net.OpError
+	switch {
+	case errors.As(err, &network) && network.Op == "dial":
+		return err.Error()
+	case speaksBookie(req.Context(), req.URL.Host):
+		return "a bookie's port (bookie.listen) answers there, which serves ledgers; the admin server has a port of its own, 8000 unless it is set"
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return "what listens there hung up on an HTTP request"
+	}
+	return fmt.Sprintf("what listens there does not speak HTTP (%v)", err)
+}
+
+// speaksBookie reports whether a bookie, of any kind, answers at an address.
+func speaksBookie(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	nc, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer nc.Close()
+	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	ask, err := wire.AppendRequest(nil, &wire.Request{Proto: wire.V3, Version: byte(wire.V3), Op: wire.OpBookieInfo, TxnID: 1})
+	if err != nil {
+		return false
+	}
+	if _, err := nc.Write(ask); err != nil {
+		return false
+	}
+	frame := make([]byte, wire.LengthSize, 4<<10)
+	if _, err := io.ReadFull(nc, frame); err != nil {
+		return false
+	}
+	size, err := wire.FrameSize(frame, cap(frame))
+	if err != nil {
+		return false
+	}
+	packet := frame[wire.LengthSize:size]
+	if _, err := io.ReadFull(nc, packet); err != nil {
+		return false
+	}
+	var answer wire.Response
+	return wire.DecodeResponse(wire.V3, packet, &answer) == nil && answer.Op == wire.OpBookieInfo
 }
 
 // noSuchBookieThere words a request about a bookie that the process does not have.

@@ -30,7 +30,11 @@ type StuckError struct {
 // Error implements error.
 func (e *StuckError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d ledgers on %s can not be moved:", len(e.Stuck), e.Bookie)
+	noun := "ledgers"
+	if len(e.Stuck) == 1 {
+		noun = "ledger"
+	}
+	fmt.Fprintf(&b, "%d %s on %s can not be moved:", len(e.Stuck), noun, e.Bookie)
 	for i, s := range e.Stuck {
 		if i == 10 {
 			b.WriteString(" ...")
@@ -85,10 +89,25 @@ func remaining(ctx context.Context, v *metadata.Views, b ledger.BookieID) (p Pro
 		case r.Metadata.WriteQuorum == 1 && !up && r.Metadata.State == ledger.StateClosed:
 			p.Stuck = append(p.Stuck, Stuck{r.ID, "its only copy is there, and the bookie is down"})
 		case writable < r.Metadata.Ensemble:
-			p.Stuck = append(p.Stuck, Stuck{r.ID, fmt.Sprintf("it needs %d bookies, and %d others are writable", r.Metadata.Ensemble, writable)})
+			p.Stuck = append(p.Stuck, Stuck{r.ID, tooFew(r.Metadata.Ensemble, writable)})
 		}
 	}
 	return p, named, nil
+}
+
+// tooFew says that the other bookies that can be written are too few for an ensemble.
+func tooFew(need, others int) string {
+	bookies := "bookies"
+	if need == 1 {
+		bookies = "bookie"
+	}
+	switch others {
+	case 0:
+		return fmt.Sprintf("it needs %d %s, and no other is writable", need, bookies)
+	case 1:
+		return fmt.Sprintf("it needs %d %s, and 1 other is writable", need, bookies)
+	}
+	return fmt.Sprintf("it needs %d %s, and %d others are writable", need, bookies, others)
 }
 
 // bytesOn estimates what a closed ledger has on a bookie.

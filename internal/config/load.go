@@ -94,6 +94,16 @@ func (l *Loaded) Origin(key string) Origin { return l.origin[key] }
 // IsSet reports whether anything but the default gave key its value.
 func (l *Loaded) IsSet(key string) bool { return l.origin[key].Kind != "" }
 
+// Empty reports whether there is a file and it sets nothing.
+func (l *Loaded) Empty() bool {
+	for _, o := range l.origin {
+		if o.Kind == "file" {
+			return false
+		}
+	}
+	return l.File != ""
+}
+
 // Load reads and checks a configuration. The error is ProblemsError, or the error of reading the file.
 func Load(o Options) (*Loaded, error) {
 	return loadFrom(o, func(l *Loaded) (ProblemsError, bool, error) {

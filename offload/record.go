@@ -1,0 +1,486 @@
+package offload
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/binderylog/bindery/internal/corrupt"
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/offload/protocol"
+)
+
+// State is the state of a record.
+type State = protocol.State
+
+// The states of a record; package protocol says who moves it from one to the next.
+const (
+	StateUploading = protocol.Uploading
+	StateComplete  = protocol.Complete
+	StateReleased  = protocol.Released
+	StateDeleting  = protocol.Deleting
+)
+
+const (
+	recordHeader = "BinderyOffloadFormatVersion\t"
+	// RecordMax bounds a record. A ledger whose own record is so large that this one would be larger is not offloaded.
+	RecordMax = 512 << 10
+
+	// GarbageMax bounds the abandoned attempts of one ledger; then no attempt starts until the janitor has caught up.
+	GarbageMax = 8
+	staleMax   = 64
+	workerMax  = 255
+)
+
+// Record is what the metadata store holds about an offloaded ledger: the only truth about it.
+type Record struct {
+	State   State
+	Attempt AttemptID
+	Number  uint32 // counts the attempts
+	Worker  string // who uploads; for people, the lock decides
+
+	Geometry  Geometry
+	CellBytes int
+	Inline    bool // the blocks are in the manifest; there are no shard objects
+	Placement []Placement
+	Manifest  ManifestRef
+
+	LastEntry      ledger.EntryID
+	Length         int64
+	LedgerMetadata []byte // as stored, with the password: opening still checks it after the release
+	Key            *WrappedKey
+
+	StartedAt, CompletedAt, ReleasedAt, VerifiedAt int64 // milliseconds since 1970; 0: not yet
+
+	Garbage []Garbage
+	Stale   []Stale
+	Unknown []byte // fields of newer versions, kept as they were
+}
+
+// Placement is where a shard is.
+type Placement struct {
+	Target     string
+	Generation uint32
+	Missing    bool  // written without it, or lost: to be repaired, and not releasable until then
+	Move       *Move // a repair under way
+	Unknown    []byte
+}
+
+// Move is where a repair writes a shard anew. It stands in the record before the first byte is sent.
+type Move struct {
+	Target     string
+	Generation uint32
+}
+
+// ManifestRef says what the manifest is and who has a copy.
+type ManifestRef struct {
+	Length  int64
+	CRC32C  uint32
+	Targets []string
+}
+
+// Garbage is an abandoned attempt whose objects the janitor removes.
+type Garbage struct {
+	Attempt AttemptID
+	Targets []string // of the shards, in their order
+	Since   int64    // ms
+	Passes  uint32   // done by the janitor
+	PassAt  int64    // ms, of the last one
+	Unknown []byte
+}
+
+// Stale is a shard object that a repair replaced.
+type Stale struct {
+	Shard      int
+	Target     string
+	Generation uint32
+	Since      int64 // ms
+}
+
+// Missing is the number of shards that are not there.
+func (r *Record) Missing() int {
+	if r.Inline {
+		return 0
+	}
+	n := 0
+	for i := range r.Placement {
+		if r.Placement[i].Missing {
+			n++
+		}
+	}
+	return n
+}
+
+// Clone returns a deep copy.
+func (r *Record) Clone() *Record {
+	c := *r
+	c.Placement = append([]Placement(nil), r.Placement...)
+	for i := range c.Placement {
+		if m := c.Placement[i].Move; m != nil {
+			moved := *m
+			c.Placement[i].Move = &moved
+		}
+	}
+	c.Manifest.Targets = append([]string(nil), r.Manifest.Targets...)
+	c.LedgerMetadata = bytes.Clone(r.LedgerMetadata)
+	c.Garbage = append([]Garbage(nil), r.Garbage...)
+	c.Stale = append([]Stale(nil), r.Stale...)
+	return &c
+}
+
+// Field numbers of a record and of the messages in it. A number is never used for anything else.
+const (
+	fieldState = 1 + iota
+	fieldAttempt
+	fieldNumber
+	fieldWorker
+	fieldData
+	fieldParity
+	fieldCellBytes
+	fieldInline
+	fieldPlacement
+	fieldManifestLength
+	fieldManifestCRC
+	fieldManifestTarget
+	fieldLastEntry
+	fieldLength
+	fieldLedgerMetadata
+	fieldKey
+	fieldStarted
+	fieldCompleted
+	fieldReleased
+	fieldVerified
+	fieldGarbage
+	fieldStale
+)
+
+// EncodeRecord returns the stored form: a header line, then one length-delimited protobuf message.
+func EncodeRecord(r *Record) ([]byte, error) {
+	var b []byte
+	b = putInt(b, fieldState, int64(r.State))
+	b = putBytes(b, fieldAttempt, r.Attempt[:])
+	b = putInt(b, fieldNumber, int64(r.Number))
+	b = putBytes(b, fieldWorker, []byte(r.Worker))
+	b = putInt(b, fieldData, int64(r.Geometry.Data))
+	b = putInt(b, fieldParity, int64(r.Geometry.Parity))
+	b = putInt(b, fieldCellBytes, int64(r.CellBytes))
+	b = putBool(b, fieldInline, r.Inline)
+	for i := range r.Placement {
+		b = putBytes(b, fieldPlacement, r.Placement[i].encode())
+	}
+	b = putInt(b, fieldManifestLength, r.Manifest.Length)
+	b = putInt(b, fieldManifestCRC, int64(r.Manifest.CRC32C))
+	for _, t := range r.Manifest.Targets {
+		b = putBytes(b, fieldManifestTarget, []byte(t))
+	}
+	b = putInt(b, fieldLastEntry, int64(r.LastEntry))
+	b = putInt(b, fieldLength, r.Length)
+	b = putBytes(b, fieldLedgerMetadata, r.LedgerMetadata)
+	if r.Key != nil {
+		k := putBytes(nil, 1, []byte(r.Key.KeyID))
+		k = putBytes(k, 2, []byte(r.Key.Algorithm))
+		b = putBytes(b, fieldKey, putBytes(k, 3, r.Key.Key))
+	}
+	b = putInt(b, fieldStarted, r.StartedAt)
+	b = putInt(b, fieldCompleted, r.CompletedAt)
+	b = putInt(b, fieldReleased, r.ReleasedAt)
+	b = putInt(b, fieldVerified, r.VerifiedAt)
+	for i := range r.Garbage {
+		b = putBytes(b, fieldGarbage, r.Garbage[i].encode())
+	}
+	for _, s := range r.Stale {
+		v := putInt(nil, 1, int64(s.Shard))
+		v = putBytes(v, 2, []byte(s.Target))
+		v = putInt(v, 3, int64(s.Generation))
+		b = putBytes(b, fieldStale, putInt(v, 4, s.Since))
+	}
+	b = append(b, r.Unknown...)
+	out := append([]byte(recordHeader), "1\n"...)
+	out = protowire.AppendVarint(out, uint64(len(b)))
+	if len(out)+len(b) > RecordMax {
+		return nil, fmt.Errorf("offload record of %d bytes, more than %d: the ledger has too many fragments to be offloaded; its copies stay on the bookies", len(out)+len(b), RecordMax)
+	}
+	return append(out, b...), nil
+}
+
+func (p *Placement) encode() []byte {
+	b := putBytes(nil, 1, []byte(p.Target))
+	b = putInt(b, 2, int64(p.Generation))
+	b = putBool(b, 3, p.Missing)
+	if p.Move != nil {
+		b = putBytes(b, 4, putInt(putBytes(nil, 1, []byte(p.Move.Target)), 2, int64(p.Move.Generation)))
+	}
+	return append(b, p.Unknown...)
+}
+
+func (g *Garbage) encode() []byte {
+	b := putBytes(nil, 1, g.Attempt[:])
+	for _, t := range g.Targets {
+		b = putBytes(b, 2, []byte(t))
+	}
+	b = putInt(b, 3, g.Since)
+	b = putInt(b, 4, int64(g.Passes))
+	b = putInt(b, 5, g.PassAt)
+	return append(b, g.Unknown...)
+}
+
+func putInt(b []byte, num protowire.Number, v int64) []byte {
+	if v == 0 {
+		return b
+	}
+	b = protowire.AppendTag(b, num, protowire.VarintType)
+	return protowire.AppendVarint(b, uint64(v)) //nolint:gosec // two's complement, as protobuf has it
+}
+
+func putBool(b []byte, num protowire.Number, v bool) []byte {
+	if !v {
+		return b
+	}
+	return putInt(b, num, 1)
+}
+
+func putBytes(b []byte, num protowire.Number, v []byte) []byte {
+	b = protowire.AppendTag(b, num, protowire.BytesType)
+	return protowire.AppendBytes(b, v)
+}
+
+// DecodeRecord reads the stored form; key is where it came from, for errors.
+func DecodeRecord(key string, value []byte) (*Record, error) {
+	bad := func(off int, format string, args ...any) (*Record, error) {
+		return nil, corrupt.Errorf(key, int64(off), "offload record", format, args...)
+	}
+	rest, ok := bytes.CutPrefix(value, []byte(recordHeader))
+	digits, body, found := bytes.Cut(rest, []byte{'\n'})
+	if !ok || !found || len(digits) > 9 || len(value) > RecordMax {
+		return bad(0, "%d bytes without a header line", len(value))
+	}
+	version, err := strconv.Atoi(string(digits))
+	if err != nil {
+		return bad(len(recordHeader), "version %q", digits)
+	}
+	if version != 1 {
+		return nil, fmt.Errorf("%w: offload record %s has version %d, this program reads 1; use the version that wrote it, or a newer one", ErrVersion, key, version)
+	}
+	n, size := protowire.ConsumeVarint(body)
+	if size < 0 || n != uint64(len(body)-size) {
+		return bad(len(value)-len(body), "message of %d bytes announced as %d", len(body), n)
+	}
+	r := &Record{}
+	if err := eachField(body[size:], r.field); err != nil {
+		return bad(len(value)-len(body)+size, "%w", err)
+	}
+	if err := r.check(); err != nil {
+		return bad(0, "%w", err)
+	}
+	return r, nil
+}
+
+// field takes one field of a record.
+func (r *Record) field(f field) (err error) {
+	switch {
+	case f.is(fieldState):
+		r.State = State(f.bounded(math.MaxUint8))
+	case f.isBytes(fieldAttempt):
+		r.Attempt, err = f.attempt()
+	case f.is(fieldNumber):
+		r.Number = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
+	case f.isBytes(fieldWorker):
+		r.Worker = string(f.bytes)
+	case f.is(fieldData):
+		r.Geometry.Data = int(f.bounded(math.MaxUint8)) //nolint:gosec // bounded
+	case f.is(fieldParity):
+		r.Geometry.Parity = int(f.bounded(math.MaxUint8)) //nolint:gosec // bounded
+	case f.is(fieldCellBytes):
+		r.CellBytes = int(f.bounded(math.MaxInt32)) //nolint:gosec // bounded
+	case f.is(fieldInline):
+		r.Inline = f.varint != 0
+	case f.isBytes(fieldPlacement):
+		var p Placement
+		err = eachField(f.bytes, p.field)
+		r.Placement = append(r.Placement, p)
+	case f.is(fieldManifestLength):
+		r.Manifest.Length = f.int64()
+	case f.is(fieldManifestCRC):
+		r.Manifest.CRC32C = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
+	case f.isBytes(fieldManifestTarget):
+		r.Manifest.Targets = append(r.Manifest.Targets, string(f.bytes))
+	case f.is(fieldLastEntry):
+		r.LastEntry = ledger.EntryID(f.int64())
+	case f.is(fieldLength):
+		r.Length = f.int64()
+	case f.isBytes(fieldLedgerMetadata):
+		r.LedgerMetadata = bytes.Clone(f.bytes)
+	case f.isBytes(fieldKey):
+		r.Key = &WrappedKey{}
+		err = eachField(f.bytes, r.Key.field)
+	case f.is(fieldStarted):
+		r.StartedAt = f.int64()
+	case f.is(fieldCompleted):
+		r.CompletedAt = f.int64()
+	case f.is(fieldReleased):
+		r.ReleasedAt = f.int64()
+	case f.is(fieldVerified):
+		r.VerifiedAt = f.int64()
+	case f.isBytes(fieldGarbage):
+		var g Garbage
+		err = eachField(f.bytes, g.field)
+		r.Garbage = append(r.Garbage, g)
+	case f.isBytes(fieldStale):
+		var s Stale
+		err = eachField(f.bytes, s.field)
+		r.Stale = append(r.Stale, s)
+	default:
+		r.Unknown = append(r.Unknown, f.raw...)
+	}
+	return err
+}
+
+func (p *Placement) field(f field) (err error) {
+	switch {
+	case f.isBytes(1):
+		p.Target = string(f.bytes)
+	case f.is(2):
+		p.Generation = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
+	case f.is(3):
+		p.Missing = f.varint != 0
+	case f.isBytes(4):
+		p.Move = &Move{}
+		err = eachField(f.bytes, func(f field) error {
+			switch {
+			case f.isBytes(1):
+				p.Move.Target = string(f.bytes)
+			case f.is(2):
+				p.Move.Generation = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
+			}
+			return nil
+		})
+	default:
+		p.Unknown = append(p.Unknown, f.raw...)
+	}
+	return err
+}
+
+func (k *WrappedKey) field(f field) error {
+	switch {
+	case f.isBytes(1):
+		k.KeyID = string(f.bytes)
+	case f.isBytes(2):
+		k.Algorithm = string(f.bytes)
+	case f.isBytes(3):
+		k.Key = bytes.Clone(f.bytes)
+	}
+	return nil
+}
+
+func (g *Garbage) field(f field) (err error) {
+	switch {
+	case f.isBytes(1):
+		g.Attempt, err = f.attempt()
+	case f.isBytes(2):
+		g.Targets = append(g.Targets, string(f.bytes))
+	case f.is(3):
+		g.Since = f.int64()
+	case f.is(4):
+		g.Passes = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
+	case f.is(5):
+		g.PassAt = f.int64()
+	default:
+		g.Unknown = append(g.Unknown, f.raw...)
+	}
+	return err
+}
+
+func (s *Stale) field(f field) error {
+	switch {
+	case f.is(1):
+		s.Shard = int(f.bounded(math.MaxUint8)) //nolint:gosec // bounded
+	case f.isBytes(2):
+		s.Target = string(f.bytes)
+	case f.is(3):
+		s.Generation = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
+	case f.is(4):
+		s.Since = f.int64()
+	}
+	return nil
+}
+
+// check refuses what no correct worker writes.
+func (r *Record) check() error {
+	switch {
+	case !r.State.Valid():
+		return fmt.Errorf("state %d", r.State)
+	case r.Attempt.Zero():
+		return fmt.Errorf("no attempt")
+	case r.LastEntry < 0 || r.Length < 0 || r.Manifest.Length < 0 || r.Manifest.Length > ManifestMax:
+		return fmt.Errorf("last entry %d, length %d, manifest of %d bytes", r.LastEntry, r.Length, r.Manifest.Length)
+	case len(r.Garbage) > GarbageMax || len(r.Stale) > staleMax || len(r.Worker) > workerMax || len(r.Manifest.Targets) > shardsMax:
+		return fmt.Errorf("%d abandoned attempts, %d stale shards, %d copies of the manifest", len(r.Garbage), len(r.Stale), len(r.Manifest.Targets))
+	case len(r.Placement) != r.Geometry.Shards():
+		return fmt.Errorf("%d shards for %s", len(r.Placement), r.Geometry)
+	case r.CellBytes < 0 || r.CellBytes > CellBytesMax:
+		return fmt.Errorf("cells of %d bytes", r.CellBytes)
+	}
+	for i := range r.Garbage {
+		if len(r.Garbage[i].Targets) > shardsMax {
+			return fmt.Errorf("abandoned attempt with %d shards", len(r.Garbage[i].Targets))
+		}
+	}
+	return r.Geometry.Validate()
+}
+
+// field is one field of a protobuf message. Slices alias it.
+type field struct {
+	num    protowire.Number
+	typ    protowire.Type
+	varint uint64
+	bytes  []byte
+	raw    []byte
+}
+
+func (f *field) is(num protowire.Number) bool {
+	return f.num == num && f.typ == protowire.VarintType
+}
+
+func (f *field) isBytes(num protowire.Number) bool {
+	return f.num == num && f.typ == protowire.BytesType
+}
+
+func (f *field) bounded(limit uint64) uint64 { return min(f.varint, limit) }
+
+func (f *field) int64() int64 { return int64(f.varint) } //nolint:gosec // two's complement, as protobuf has it
+
+func (f *field) attempt() (a AttemptID, err error) {
+	if len(f.bytes) != len(a) {
+		return a, fmt.Errorf("attempt id of %d bytes", len(f.bytes))
+	}
+	return AttemptID(f.bytes), nil
+}
+
+// eachField calls fn for each field of a message.
+func eachField(b []byte, fn func(field) error) error {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return fmt.Errorf("field tag: %w", protowire.ParseError(n))
+		}
+		m := protowire.ConsumeFieldValue(num, typ, b[n:])
+		if m < 0 {
+			return fmt.Errorf("value of field %d: %w", num, protowire.ParseError(m))
+		}
+		f := field{num: num, typ: typ, raw: b[:n+m]}
+		switch typ {
+		case protowire.VarintType:
+			f.varint, _ = protowire.ConsumeVarint(b[n:])
+		case protowire.BytesType:
+			f.bytes, _ = protowire.ConsumeBytes(b[n:])
+		}
+		if err := fn(f); err != nil {
+			return err
+		}
+		b = b[n+m:]
+	}
+	return nil
+}

@@ -38,6 +38,9 @@ type Options struct {
 	Listener   ListenFunc      // makes the listener of Listen; default: TCP
 	Advertised string          // host:port under which clients reach the bookie; default: the listener's address
 
+	// Domain is what fails together with the bookie, "/rack" or "/region/rack", published with the registration; empty: only
+	// the bookie itself.
+	Domain       string
 	AdminAddress string // host:port of the process's admin server, published with the registration; empty: none
 
 	JournalDirs    []string // required

@@ -302,9 +302,13 @@ func (b *Bookie) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	info := b.identity.ServiceInfo(endpoints...)
+	if b.o.Domain != "" {
+		info.Properties[metadata.PropertyDomain] = b.o.Domain
+	}
 	reg := NewRegistration(RegistrationOptions{
 		Bookies: b.o.Metadata.Bookies, ID: b.o.ID, Wait: b.o.RegistrationWait, Timeout: b.o.MetadataTimeout, Logger: b.o.Logger,
-		Info: b.identity.ServiceInfo(endpoints...),
+		Info: info,
 	})
 	readOnly := !b.state.writable()
 	if err := reg.Start(ctx, readOnly); err != nil {

@@ -11,9 +11,6 @@ import (
 	"github.com/binderylog/bindery/ledgerclient/placement"
 )
 
-// PropertyDomain is the property of a bookie's service info that names its fault domain, such as a rack.
-const PropertyDomain = "bindery.domain"
-
 // bookieView is the last known set of registered bookies.
 type bookieView struct {
 	mu      sync.Mutex // guards the fields below
@@ -91,7 +88,7 @@ func (c *Client) candidates() []placement.Bookie {
 			continue
 		}
 		quarantined, weight := c.standing(id)
-		all = append(all, placement.Bookie{ID: id, Domain: b.Info.Properties[PropertyDomain], ReadOnly: b.ReadOnly, Quarantined: quarantined, Weight: weight})
+		all = append(all, placement.Bookie{ID: id, Domain: b.Info.Properties[metadata.PropertyDomain], ReadOnly: b.ReadOnly, Quarantined: quarantined, Weight: weight})
 	}
 	return all
 }

@@ -21,6 +21,9 @@ type recovery struct {
 	client  *ledgerclient.Client
 }
 
+// placementCheck is how often the auditor counts the ledgers on too few domains.
+const placementCheck = 24 * time.Hour
+
 // sharedStore is a store that somebody else closes.
 type sharedStore struct{ metadata.Store }
 
@@ -50,6 +53,7 @@ func (p *process) startRecovery(ctx context.Context) error {
 	o := autorecovery.Options{
 		Name: p.recoveryName(), Client: client, Views: views, Logger: p.log.With("part", "recovery"),
 		LostBookieDelay: zeroIsOff(p.config.Recovery.LostBookieDelay), LedgerCheck: zeroIsOff(p.config.Recovery.AuditEvery), Rate: recoveryRate(p.config),
+		MinRacks: int(p.config.Placement.MinRacks), PlacementCheck: placementCheck,
 	}
 	for _, b := range p.bookies {
 		o.Local = append(o.Local, b)

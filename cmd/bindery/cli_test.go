@@ -77,12 +77,12 @@ func TestConfigCommands(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	write := func(name, text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o600)) }
-	write("good.toml", "[metadata]\nuri = \"etcd://h:1/ledgers\"\n[placement]\nmin_racks = 3\n")
+	write("good.toml", "[metadata]\nuri = \"etcd://h:1/ledgers\"\n[placement]\nrack_source = \"script:/r\"\n")
 	write("bad.toml", "[metadata]\nuri = \"etcd://h:1/ledgers\"\n[gc]\nintervall = \"1m\"\nrate = 5\nmajor = { below = 2.0 }\n")
 	code, stdout, stderr := cli("config", "check", "good.toml")
 	require.Equal(t, 0, code, stderr)
 	require.Equal(t, "ok, 1 warning\n", stdout)
-	require.Contains(t, stderr, "placement.min_racks: has no effect")
+	require.Contains(t, stderr, "placement.rack_source: has no effect")
 	write("empty.toml", "# nothing is set\n[storage]\n")
 	code, _, stderr = cli("config", "check", "empty.toml")
 	require.Equal(t, 1, code)
@@ -297,9 +297,11 @@ func TestStandaloneLayout(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, standaloneName), []byte("["), 0o600))
 	_, err = o.layout(dir)
 	require.Equal(t, bookie.ExitFormat, exitCode(err))
-	p := planStandalone("/d", first)
+	p := planStandalone("/d", first, 2)
 	require.Equal(t, "standalone-2", p.bookies[1].id)
 	require.Equal(t, []string{"/d/bookie-2/journal"}, p.bookies[1].journalDirs)
+	require.Equal(t, []string{"/domain-1", "/domain-2", "/domain-1"}, []string{p.bookies[0].domain, p.bookies[1].domain, p.bookies[2].domain})
+	require.Empty(t, planStandalone("/d", first, 0).bookies[0].domain)
 }
 
 func TestStandaloneRefusesBeforeItWrites(t *testing.T) {

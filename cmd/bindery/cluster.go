@@ -171,6 +171,7 @@ type bookieRow struct {
 	State       string `json:"state"` // writable, readonly, down
 	Address     string `json:"address,omitempty"`
 	HTTP        string `json:"http,omitempty"`
+	Domain      string `json:"domain,omitempty"`
 	Incarnation uint64 `json:"incarnation,omitempty"`
 	Problem     string `json:"problem,omitempty"`
 }
@@ -202,9 +203,9 @@ func newClusterBookiesCommand(o *clusterOptions) *cobra.Command {
 					if r.Incarnation > 0 {
 						incarnation = fmt.Sprint(r.Incarnation)
 					}
-					cells = append(cells, []string{r.ID, r.State, r.Address, r.HTTP, incarnation, r.Problem})
+					cells = append(cells, []string{r.ID, r.State, r.Address, r.HTTP, r.Domain, incarnation, r.Problem})
 				}
-				return printTable(c.OutOrStdout(), []string{"BOOKIE", "STATE", "ADDRESS", "HTTP", ">INCARNATION", "PROBLEM"}, cells)
+				return printTable(c.OutOrStdout(), []string{"BOOKIE", "STATE", "ADDRESS", "HTTP", "DOMAIN", ">INCARNATION", "PROBLEM"}, cells)
 			})
 		},
 	}
@@ -267,6 +268,7 @@ func upRow(b metadata.Bookie) bookieRow {
 	if err != nil {
 		r.Problem = oneLine(err)
 	}
+	r.Domain = b.Info.Properties[metadata.PropertyDomain]
 	for _, e := range b.Info.Endpoints {
 		if e.Protocol == metadata.ProtocolHTTP {
 			r.HTTP = fmt.Sprintf("%s:%d", e.Host, e.Port)

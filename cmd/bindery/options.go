@@ -43,6 +43,7 @@ func bookieOptions(l *config.Loaded, p bookiePlan, share config.Effective, views
 		Listen:         p.listen,
 		Advertised:     p.advertised,
 		AdminAddress:   p.admin,
+		Domain:         cmp.Or(p.domain, l.Bookie.Domain),
 		JournalDirs:    p.journalDirs,
 		LedgerDirs:     p.ledgerDirs,
 		IndexDirs:      p.indexDirs,

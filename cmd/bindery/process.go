@@ -70,6 +70,7 @@ type bookiePlan struct {
 	listen      string
 	advertised  string
 	admin       string // what is published as the address of the admin server
+	domain      string // overrides bookie.domain
 	journalDirs []string
 	ledgerDirs  []string
 	indexDirs   []string

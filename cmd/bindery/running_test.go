@@ -242,11 +242,12 @@ func TestAdminAddress(t *testing.T) {
 // TestClusterBookiesShowsTheAdminServer: what a bookie registers is what the column HTTP shows.
 func TestClusterBookiesShowsTheAdminServer(t *testing.T) {
 	r := newRunning(t, anyDisk)
-	r.start()
-	var rows []struct{ ID, HTTP string }
+	r.start("--set", "bookie.domain=/eu/rack7")
+	var rows []struct{ ID, HTTP, Domain string }
 	require.NoError(t, json.Unmarshal([]byte(succeeds(t, "cluster", "bookies", "--metadata", r.uri, "--output", "json")), &rows))
 	require.Len(t, rows, 1)
 	require.Equal(t, r.admin, rows[0].HTTP)
+	require.Equal(t, "/eu/rack7", rows[0].Domain)
 	require.Equal(t, exitOK, r.stop())
 }
 

@@ -38,6 +38,7 @@ type standaloneOptions struct {
 	config  configOptions
 	dataDir string
 	bookies int
+	domains int
 	ports   string
 	drain   drainOption
 }
@@ -62,6 +63,7 @@ func newStandaloneCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "directory for everything")
 	f.IntVar(&o.bookies, "bookies", 0, "number of bookies (default 3, or what the directory has)")
+	f.IntVar(&o.domains, "domains", 0, "spread the bookies over this many fault domains, /domain-1 and so on (default: each is one of its own)")
 	f.StringVar(&o.ports, "ports", "auto", "auto: free ports, kept for later starts of the directory; or a base port: admin BASE, metadata BASE+1 and BASE+2, bookies from BASE+3")
 	return c
 }
@@ -78,6 +80,9 @@ type layout struct {
 func (o *standaloneOptions) run(c *cobra.Command) error {
 	if o.bookies < 0 || o.bookies > bookiesMax || o.bookies == 0 && c.Flags().Changed("bookies") {
 		return exit(bookie.ExitConfig, fmt.Errorf("--bookies %d is outside 1 to %d", o.bookies, bookiesMax))
+	}
+	if o.domains < 0 || o.domains > bookiesMax {
+		return exit(bookie.ExitConfig, fmt.Errorf("--domains %d is outside 0 to %d", o.domains, bookiesMax))
 	}
 	drain, err := o.drain.duration()
 	if err != nil {
@@ -118,7 +123,7 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 	p.hangupReloads = !isTerminal(c.ErrOrStderr()) // a terminal that goes away takes its programs with it
 	p.resolve = func(l *config.Loaded) config.Effective { return resolveStandalone(l, len(lay.Bookies)) }
 	e := p.resolve(l)
-	p.plan = planStandalone(dir, lay)
+	p.plan = planStandalone(dir, lay, o.domains)
 	p.plan.drain = drain
 	p.plan.recovery = wantsRecovery(l, len(lay.Bookies))
 	p.plan.member.Logger = p.etcd
@@ -194,7 +199,7 @@ func (o *standaloneOptions) load() (*config.Loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range []string{"run.roles", "bookie.id", "bookie.listen", "bookie.advertised_address", "metadata.uri", "metadata.server.dir", "metadata.server.listen",
+	for _, key := range []string{"run.roles", "bookie.id", "bookie.listen", "bookie.advertised_address", "bookie.domain", "metadata.uri", "metadata.server.dir", "metadata.server.listen",
 		"metadata.server.peers", "storage.journal_dirs", "storage.ledger_dirs", "storage.index_dirs", "http.listen"} {
 		// The environment may name a cluster for the client commands; that is no wish about this process.
 		if l.IsSet(key) && (key != "metadata.uri" || l.Origin(key).Kind != "environment") {
@@ -315,7 +320,7 @@ func (o *standaloneOptions) choosePorts(lay *layout, bookies int) error {
 }
 
 // planStandalone lays out the process. Every bookie has a directory of its own under the data directory.
-func planStandalone(dir string, lay layout) plan {
+func planStandalone(dir string, lay layout, domains int) plan {
 	loopback := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 	p := plan{
 		uri:         "etcd://" + loopback(lay.Metadata) + "/ledgers",
@@ -327,9 +332,13 @@ func planStandalone(dir string, lay layout) plan {
 		},
 	}
 	for i, port := range lay.Bookies {
+		domain := ""
+		if domains > 0 {
+			domain = fmt.Sprintf("/domain-%d", i%domains+1)
+		}
 		base := filepath.Join(dir, fmt.Sprintf("%s%d", bookieDirPrefix, i+1))
 		p.bookies = append(p.bookies, bookiePlan{
-			id: fmt.Sprintf("standalone-%d", i+1), listen: loopback(port), advertised: loopback(port), admin: loopback(lay.Admin), prepare: true,
+			id: fmt.Sprintf("standalone-%d", i+1), listen: loopback(port), advertised: loopback(port), admin: loopback(lay.Admin), domain: domain, prepare: true,
 			journalDirs: []string{filepath.Join(base, "journal")}, ledgerDirs: []string{filepath.Join(base, "ledgers")},
 		})
 	}

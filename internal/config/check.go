@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,6 +71,16 @@ func checkAdvertised(c *Config) error {
 	}
 	if _, _, err := net.SplitHostPort(a); err == nil {
 		return fmt.Errorf("%q holds a port; the port comes from bookie.listen", a)
+	}
+	return nil
+}
+
+// domainPattern is a location as BookKeeper writes it.
+var domainPattern = regexp.MustCompile(`^(/[A-Za-z0-9._-]{1,63}){1,2}$`)
+
+func checkDomain(c *Config) error {
+	if d := c.Bookie.Domain; d != "" && !domainPattern.MatchString(d) {
+		return fmt.Errorf("%q is neither /rack nor /region/rack, of letters, digits, '.', '_' and '-'", d)
 	}
 	return nil
 }

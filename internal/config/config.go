@@ -30,6 +30,7 @@ type Bookie struct {
 	ID                string
 	AdvertisedAddress string
 	Listen            string
+	Domain            string
 }
 
 // Metadata says where the metadata store is.

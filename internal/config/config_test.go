@@ -105,6 +105,9 @@ func TestRefusals(t *testing.T) {
 		{"port 0", "[bookie]\nlisten = \"0.0.0.0:0\"\n", []string{"port 0 is for standalone only"}},
 		{"same dir", "[storage]\njournal_dirs = [\"/a\"]\nledger_dirs = [\"/a/\"]\n", []string{"is named in storage.journal_dirs and in storage.ledger_dirs"}},
 		{"index dirs", "[storage]\nledger_dirs = [\"/a\", \"/b\"]\nindex_dirs = [\"/c\"]\n", []string{"has 1 directories and storage.ledger_dirs 2"}},
+		{"domain without a slash", "[bookie]\ndomain = \"rack1\"\n", []string{"neither /rack nor /region/rack"}},
+		{"domain too deep", "[bookie]\ndomain = \"/a/b/c\"\n", []string{"neither /rack nor /region/rack"}},
+		{"domain with an empty part", "[bookie]\ndomain = \"/a/\"\n", []string{"neither /rack nor /region/rack"}},
 		{"racks", "[placement]\nrack_source = \"x\"\n", []string{"neither pulsar-zk"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -190,10 +193,10 @@ func TestLenientTurnsUnknownKeysIntoWarnings(t *testing.T) {
 }
 
 func TestNoEffectIsWarned(t *testing.T) {
-	l, err := Load(Options{File: write(t, minimal+"[recovery]\nlost_bookie_delay = \"5m\"\n[placement]\nmin_racks = 3\nrack_source = \"pulsar-zk\"\n")})
+	l, err := Load(Options{File: write(t, minimal+"[recovery]\nlost_bookie_delay = \"5m\"\n[placement]\nmin_racks = 3\nrack_source = \"script:/r\"\n[metadata.server]\ncluster = \"bindery\"\n")})
 	require.NoError(t, err)
 	require.Len(t, l.Warnings, 1, "the value that equals the default is no surprise to anyone")
-	require.Contains(t, l.Warnings[0].String(), "placement.min_racks: has no effect")
+	require.Contains(t, l.Warnings[0].String(), "placement.rack_source: has no effect")
 }
 
 func TestMissingFile(t *testing.T) {
@@ -217,7 +220,7 @@ func TestTable(t *testing.T) {
 		require.True(t, s.Later != "" || !s.Unsafe, s.Key)
 		require.True(t, strings.HasPrefix(s.Key, "expert.") == s.Expert, s.Key)
 	}
-	require.Len(t, seen, 42+3+7+3, "42 of the design (cache, minor and major are two keys each), 7 added by decision, 3 for experts; another one needs a recorded reason")
+	require.Len(t, seen, 42+3+7+3+1, "42 of the design (cache, minor and major are two keys each), 7 added by decision, 3 for experts, bookie.domain (ADR 0015); another one needs a recorded reason")
 }
 
 func TestShowRoundTrips(t *testing.T) {

@@ -49,7 +49,7 @@ func (s *Setting) Format(c *Config) string { return formatTOML(s.field(c)) }
 
 const (
 	laterTLS       = "TLS is not in this version"
-	laterPlacement = "bookies publish no rack in this version"
+	laterPlacement = "each bookie publishes its own: bookie.domain"
 )
 
 // Settings lists every setting in the order of the file.

@@ -29,6 +29,12 @@ var settings = []*Setting{
 		field: func(c *Config) any { return &c.Bookie.Listen }, check: checkListen("bookie.listen", func(c *Config) string { return c.Bookie.Listen }, false),
 	},
 	{
+		Key: "bookie.domain", Default: "", Range: "/rack or /region/rack",
+		Doc:   "Where the bookie stands: what fails together with it. It is published with the registration, and the copies of an entry are spread over as many domains as there are, regions first. Empty: the bookie is a domain of its own.",
+		Why:   "Only the operator knows which machines share a switch or a power line.",
+		field: func(c *Config) any { return &c.Bookie.Domain }, check: checkDomain,
+	},
+	{
 		Key: "metadata.uri", Default: "", Range: "etcd://host:port;host:port/root or zk://host:port;host:port/root",
 		Doc:   "Where the cluster's metadata is. The one setting without a usable default; with the role metadata it may be empty and then means that process's own member.",
 		Why:   "Guessing a cluster would be worse than asking for one.",
@@ -319,8 +325,9 @@ var settings = []*Setting{
 		field: func(c *Config) any { return &c.Recovery.AuditEvery },
 	},
 	{
-		Key: "placement.min_racks", Default: "2", Range: "1 to 64", Later: laterPlacement,
-		Doc: "On how many racks the copies of an entry lie at least.", Old: "minNumRacksPerWriteQuorum",
+		Key: "placement.min_racks", Default: "2", Range: "1 to 64",
+		Doc: "On how many domains (bookie.domain) the copies of an entry should lie. The auditor counts the ledgers with fewer once a day, in the metric auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY.", Old: "minNumRacksPerWriteQuorum",
+		Why:   "New ensembles are spread as far as they go in any case; what this bounds is what is reported.",
 		field: func(c *Config) any { return &c.Placement.MinRacks }, check: between(func(c *Config) float64 { return float64(c.Placement.MinRacks) }, 1, 64, "1 to 64"),
 	},
 	{

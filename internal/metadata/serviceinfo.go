@@ -26,6 +26,8 @@ const (
 	// them.
 	PropertyIncarnation = "bindery.incarnation"
 	PropertyEpoch       = "bindery.epoch"
+	// PropertyDomain says what fails together with the bookie: "/rack" or "/region/rack".
+	PropertyDomain = "bindery.domain"
 )
 
 // Endpoint is one address of a bookie.

@@ -60,16 +60,14 @@ func (e *Env) NewArea(ctx context.Context, o AreaOptions) (a *Area, err error) {
 			err = errors.Join(err, a.Close())
 		}
 	}()
-	name := e.Fixed
-	if name == "" {
-		name = e.tempName()
-		f, err := e.FS.Open(name, vfs.Mode{Write: true, Create: true, Exclusive: true})
+	if name := e.Fixed; name == "" {
+		f, name, remove, err := e.openTemp()
 		if err != nil {
 			return a, &DiskError{"make a test file", err}
 		}
 		a.buffer = f
 		err = a.open(name, o)
-		if rerr := e.FS.Remove(name); rerr != nil && err == nil {
+		if rerr := remove(); rerr != nil && err == nil {
 			err = &DiskError{"unlink the test file", rerr}
 		}
 		if err != nil {

@@ -27,6 +27,13 @@ type Flusher interface {
 	FlushRange(off, n int64) error
 }
 
+// Unnamed is a file system that can make files without a name. What has no name can not be left behind.
+type Unnamed interface {
+	// OpenUnnamed makes such a file in dir, and says by which name it can be opened again while it is open. It fails with
+	// errors.ErrUnsupported where the file system can not do that.
+	OpenUnnamed(dir string) (f vfs.File, again string, err error)
+}
+
 // Trimmer is a file system that can tell a disk which of its blocks are free.
 type Trimmer interface {
 	// Trim discards free space among the first n bytes of the file system that holds dir.
@@ -82,6 +89,19 @@ func (e *Env) wait(until time.Time) {
 		return
 	}
 	sleepUntil(until)
+}
+
+// openTemp makes a test file. remove takes its name away, if it has one.
+func (e *Env) openTemp() (f vfs.File, name string, remove func() error, err error) {
+	if u, ok := e.FS.(Unnamed); ok {
+		f, name, err = u.OpenUnnamed(e.Dir)
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return f, name, func() error { return nil }, err
+		}
+	}
+	name = e.tempName()
+	f, err = e.FS.Open(name, vfs.Mode{Write: true, Create: true, Exclusive: true})
+	return f, name, func() error { return e.FS.Remove(name) }, err
 }
 
 func (e *Env) since() float64 { return time.Since(e.Start).Seconds() }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +58,7 @@ func (e *engine) open(journalIDs []string) error {
 		jo := o.Journal
 		jo.Label = fmt.Sprint(i)
 		jo.Relaxed = o.Durability == DurabilityRelaxed
+		jo.OnWaiting = e.lookNow
 		j, err := journal.Open(o.FS, dir, jo)
 		if err != nil {
 			return openFailed("journal directory", dir, err)
@@ -109,6 +109,11 @@ func (e *engine) trim(mark []uint64) {
 func (e *engine) dirFailed(dir string, err error) {
 	e.o.Logger.Error("a ledger directory has failed; its ledgers are answered with unknown and the bookie is read-only", "dir", dir, "err", err)
 	e.state.set(ReasonDisk, true, "ledger directory failed: "+dir)
+	e.lookNow()
+}
+
+// lookNow has the disks looked at without waiting for the next time.
+func (e *engine) lookNow() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
@@ -199,12 +204,7 @@ func (e *engine) start(ctx context.Context) error {
 	if e.state.waiting.Load() == 0 {
 		return nil
 	}
-	// What was replayed goes to the ledger directories now; the journal has its segments back then.
-	ctx, cancel := context.WithTimeout(ctx, roomWait)
-	defer cancel()
-	if err := e.st.Checkpoint(ctx); err != nil {
-		e.o.Logger.Warn("what was replayed could not be flushed", "err", err)
-	}
+	e.flushForRoom(ctx)
 	return e.startJournals(false)
 }
 
@@ -234,7 +234,7 @@ func (e *engine) startJournals(first bool) error {
 }
 
 // checkDisks measures the directories and moves the read-only machine.
-func (e *engine) checkDisks() {
+func (e *engine) checkDisks(ctx context.Context) {
 	e.looking.Lock()
 	defer e.looking.Unlock()
 	if e.state.waiting.Load() != 0 {
@@ -243,14 +243,42 @@ func (e *engine) checkDisks() {
 			e.state.journalFailed(err)
 		}
 	}
+	if i, _ := e.journalWithoutRoom(); i >= 0 && e.state.waiting.Load() == 0 {
+		e.flushForRoom(ctx)
+	}
 	r := e.st.CheckDisks()
 	e.disks.Store(&r)
-	if waiting := e.state.waiting.Load(); waiting != 0 {
-		r.ReadOnly, r.RecoveryRoom = true, false
-		r.Reason = "journal directory full: " + e.o.JournalDirs[bits.TrailingZeros64(waiting)]
+	if i, blocked := e.journalWithoutRoom(); i >= 0 {
+		r.ReadOnly, r.RecoveryRoom = true, r.RecoveryRoom && !blocked
+		r.Reason = "journal directory full: " + e.o.JournalDirs[i]
 	}
 	e.state.set(ReasonDisk, r.ReadOnly, r.Reason)
 	e.state.setRecoveryRoom(r.RecoveryRoom)
+}
+
+// journalWithoutRoom returns the first journal that has no room for a segment, -1 for none, and whether any of them takes
+// nothing at all. One that runs and has room left in its segment takes recovery adds and fences.
+func (e *engine) journalWithoutRoom() (first int, blocked bool) {
+	first = -1
+	starting := e.state.waiting.Load()
+	for i, j := range e.journals {
+		stuck, err := j.Waiting()
+		stuck = stuck || starting&(1<<i) != 0
+		if first < 0 && (stuck || err != nil) {
+			first = i
+		}
+		blocked = blocked || stuck
+	}
+	return first, blocked
+}
+
+// flushForRoom flushes to the ledger directories what the journals hold, so that they have their segments back.
+func (e *engine) flushForRoom(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, roomWait)
+	defer cancel()
+	if err := e.st.Checkpoint(ctx); err != nil {
+		e.o.Logger.Warn("what a full journal directory holds could not be flushed", "err", err)
+	}
 }
 
 // watchDisks calls checkDisks from time to time until ctx ends.
@@ -264,7 +292,7 @@ func (e *engine) watchDisks(ctx context.Context) {
 		case <-e.wake:
 		case <-t.C:
 		}
-		e.checkDisks()
+		e.checkDisks(ctx)
 	}
 }
 
@@ -273,7 +301,7 @@ func (e *engine) watchDisks(ctx context.Context) {
 func (e *engine) stop() error {
 	var err error
 	for _, j := range e.journals {
-		if jerr := syncJournal(j); jerr != nil && !errors.Is(jerr, journal.ErrPoisoned) {
+		if jerr := syncJournal(j); jerr != nil && !errors.Is(jerr, journal.ErrPoisoned) && !errors.Is(jerr, journal.ErrWaiting) {
 			err = errors.Join(err, jerr)
 		}
 	}
@@ -304,12 +332,23 @@ type syncDone chan error
 func (d syncDone) JournalDone(_ journal.Token, err error) { d <- err }
 func (d syncDone) JournalFlush()                          {}
 
-// syncJournal waits until everything appended to j is durable.
+// syncJournal waits until everything appended to j is durable, or for room that there is not.
 func syncJournal(j *journal.Journal) error {
 	done := make(syncDone, 1)
 	if _, err := j.Append(0, 0, nil, done, journal.Token{}); err != nil {
 		return err
 	}
 	j.Commit()
-	return <-done
+	t := time.NewTicker(100 * time.Millisecond)
+	defer t.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-t.C:
+			if blocked, err := j.Waiting(); blocked {
+				return err
+			}
+		}
+	}
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/binderylog/bindery/internal/vfs/errorfs"
 	"github.com/binderylog/bindery/internal/vfs/memfs"
 	"github.com/binderylog/bindery/internal/wire"
 )
@@ -112,6 +115,119 @@ func startOnFullDisk(t *testing.T, free int64, ballast bool, where string) {
 	require.Equal(t, wire.Fenced, again.dial(b).do(addReq(wire.V2, 9, 50, 49, "late")).Code, where)
 	require.NotEmpty(t, again.dial(b).read(wire.V2, 10, 0).Body, where)
 	again.stop(b)
+}
+
+// TestC24JournalFillsUpWhileRunning: a journal directory has no room for another segment. The bookie turns read-only while
+// there is room in the segment at hand, which recovery adds and fences use up; then they are refused at once, reads go on,
+// and the one add that met the end waits. Nothing has failed: with room again it is answered, and the bookie is writable.
+func TestC24JournalFillsUpWhileRunning(t *testing.T) {
+	sw := errorfs.NewSwitch(errorfs.OnPath("*.alloc", errorfs.From(errorfs.Create|errorfs.Preallocate, 3, syscall.ENOSPC))) // one segment
+	sw.Set(true)
+	fs := errorfs.Wrap(newMemFS(), sw)
+	b := startBookie(t, bookieConfig{fs: fs, mod: func(o *Options) {
+		o.DiskCheckInterval = 10 * time.Millisecond
+		onVFS(o, fs)
+	}})
+	ctx, cancel := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() { b.eng.watchDisks(ctx) })
+	defer watch.Wait()
+	defer cancel()
+	payload := strings.Repeat("x", 64<<10)
+	c := b.dial()
+	next := int64(0)
+	add := func(flags wire.Flags) wire.Code {
+		r := addReq(wire.V3, 7, next, next-1, payload)
+		r.Flags = flags
+		c.txn++
+		r.TxnID = c.txn
+		c.write(encode(t, r))
+		f, err := c.tryFrame(time.Second)
+		if err != nil {
+			return -1 // it waits
+		}
+		var resp wire.Response
+		require.NoError(t, wire.DecodeResponse(wire.V3, f[4:], &resp))
+		if resp.Code == wire.OK {
+			next++
+		}
+		return resp.Code
+	}
+	var code wire.Code
+	for code == wire.OK {
+		require.Less(t, next, int64(250), "the segment is full and nobody has noticed")
+		code = add(0)
+		require.Eventually(t, func() bool { // what the journal says has reached the bookie
+			_, err := b.eng.journals[0].Waiting()
+			return err == nil || !b.state.writable()
+		}, 10*time.Second, time.Millisecond)
+	}
+	require.Equal(t, wire.ReadOnly, code)
+	s := b.state.get()
+	require.Equal(t, ReasonDisk, s.Reasons)
+	require.Equal(t, "disk: journal directory full: /journal", s.Text)
+	require.True(t, s.HighPriority)
+	require.Equal(t, wire.NoEntry, b.dial().fence(wire.V2, 8, keyK).Code, "fenced, and empty")
+
+	for code = wire.OK; code == wire.OK; code = add(wire.HighPriority | wire.RecoveryAdd) {
+		require.Less(t, next, int64(300))
+	}
+	require.EqualValues(t, -1, code, "the one that met the end of the segment")
+	require.True(t, b.eng.journals[0].Blocked())
+	other := b.dial()
+	r := addReq(wire.V2, 9, 0, -1, "x")
+	r.Flags = wire.HighPriority | wire.RecoveryAdd
+	require.Equal(t, wire.ReadOnly, other.do(r).Code)
+	require.Equal(t, wire.ReadOnly, other.do(addReq(wire.V2, 9, 0, -1, "x")).Code)
+	require.Equal(t, wire.IO, other.fence(wire.V2, 10, keyK).Code)
+	require.Equal(t, wire.OK, other.read(wire.V2, 7, 0).Code)
+	require.Equal(t, ReasonDisk, b.state.get().Reasons)
+
+	sw.Set(false)
+	require.Equal(t, wire.OK, c.recv(wire.V3).Code)
+	require.Eventually(t, b.state.writable, 30*time.Second, time.Millisecond, "%s", b.logs)
+	next++
+	for range 40 {
+		require.Equal(t, wire.OK, add(0))
+	}
+	require.Equal(t, wire.NoEntry, other.fence(wire.V2, 10, keyK).Code)
+	cancel()
+	watch.Wait()
+
+	b = b.restart(bookieConfig{})
+	c = b.dial()
+	for e := range next {
+		require.Equal(t, wire.OK, c.read(wire.V2, 7, e).Code, "entry %d of %d", e, next)
+	}
+	for _, l := range []int64{8, 10} {
+		require.Equal(t, wire.Fenced, c.do(addReq(wire.V2, l, 0, -1, "late")).Code)
+	}
+}
+
+// TestStopWithoutRoomInTheJournal: a bookie whose journal waits for a segment can be stopped, and nothing that it has answered
+// is missing afterwards.
+func TestStopWithoutRoomInTheJournal(t *testing.T) {
+	sw := errorfs.NewSwitch(errorfs.OnPath("*.alloc", errorfs.From(errorfs.Create|errorfs.Preallocate, 3, syscall.ENOSPC)))
+	sw.Set(true)
+	fs := errorfs.Wrap(newMemFS(), sw)
+	b := startBookie(t, bookieConfig{fs: fs, mod: func(o *Options) { onVFS(o, fs) }})
+	c := b.dial()
+	n := int64(0)
+	for ; !b.eng.journals[0].Blocked(); n++ {
+		require.Less(t, n, int64(300))
+		c.write(encode(t, addReq(wire.V2, 7, n, n-1, strings.Repeat("x", 64<<10))))
+		if _, err := c.tryFrame(time.Second); err != nil {
+			break
+		}
+	}
+	require.True(t, b.eng.journals[0].Blocked())
+	b.stop()
+	sw.Set(false)
+	b = startBookie(t, bookieConfig{fs: fs})
+	c = b.dial()
+	for e := range n {
+		require.Equal(t, wire.OK, c.read(wire.V2, 7, e).Code, "entry %d of %d", e, n)
+	}
 }
 
 // TestReplaceFile: on a full disk a small file of the same length is overwritten, and nothing else is touched.

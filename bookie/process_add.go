@@ -135,6 +135,8 @@ func (s *server) reserveJournal(c *conn, b *batch, index, n int) wire.Code {
 		return codePending
 	case errors.Is(err, journal.ErrBusy):
 		return wire.TooMany
+	case errors.Is(err, journal.ErrWaiting):
+		return wire.ReadOnly
 	}
 	s.journalFailed(err)
 	return wire.IO

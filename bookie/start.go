@@ -244,8 +244,8 @@ func (b *Bookie) limboNamed(ctx context.Context) (int, error) {
 }
 
 // serve opens the gate.
-func (b *Bookie) serve(context.Context) error {
-	b.eng.checkDisks()
+func (b *Bookie) serve(ctx context.Context) error {
+	b.eng.checkDisks(ctx)
 	srv := newServer(&b.o, b.eng.st, b.eng.journals, b.state, b.m, b.checkOpen, b.lossEpoch)
 	b.mu.Lock()
 	b.srv = srv

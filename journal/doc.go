@@ -31,7 +31,7 @@
 // Invariants:
 //   - A record's JournalDone(nil) runs only after a durable write of its group and of every earlier group.
 //   - JournalDone runs in the order of Append, in one goroutine at a time, with no lock held.
-//   - After the first failed write or sync nothing is acknowledged any more; every call returns ErrPoisoned with the cause
+//   - After the first failed write or sync of a group, or sync of the names of segments, nothing is acknowledged any more; every call returns ErrPoisoned with the cause
 //     until the directory is opened again. Nothing is retried.
 //   - Positions only grow over the life of a directory, also across crashes, damage and lost segments, as long as Replay
 //     is given the caller's mark.
@@ -46,6 +46,6 @@
 //
 // Limits: segments of 64 KiB to 2 GiB; record bodies up to Options.MaxRecordBytes (5 MiB + 64 KiB by default), larger than
 // a group if need be; 1 to 4 groups in flight; bodies between Reserve and acknowledgement up to Options.QueueBytes, held
-// in buffers off the Go heap. A full disk fails the journal; one segment is kept back so that the next Start needs no
-// space. Without it and without space Start returns NoSpaceError and may be called again; Replay and Trim work.
+// in buffers off the Go heap. On a full disk records wait and Reserve refuses more (ErrWaiting) until a segment
+// can be had; one is kept back so that the next Start needs no space. Without it and without space Start returns NoSpaceError and may be called again; Replay and Trim work.
 package journal

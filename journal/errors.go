@@ -15,9 +15,12 @@ var (
 	ErrNotStarted = errors.New("the journal is not started")
 	// ErrBusy is returned by Reserve when no room came free in time.
 	ErrBusy = errors.New("the journal's queue is full")
-	// ErrPoisoned is returned by everything after a write or sync of this journal failed. Nothing that the failure
+	// ErrPoisoned is returned by everything after a write or sync of a group, or the sync of a segment's name, failed. Nothing that the failure
 	// covered was acknowledged, nothing is retried; only a restart makes the directory usable again.
 	ErrPoisoned = errors.New("the journal failed and takes nothing more until a restart")
+	// ErrWaiting is returned by Reserve while no segment can be had for further records. Nothing is lost: what was appended
+	// is written, and records are taken again, once one can be had.
+	ErrWaiting = errors.New("the journal waits for a segment")
 	// ErrRecordTooLarge is returned by Append for a body above Options.MaxRecordBytes.
 	ErrRecordTooLarge = errors.New("the record is larger than the journal takes")
 	// ErrFormatTooNew is returned by Open for a directory that a newer version wrote.
@@ -38,6 +41,21 @@ func (e *PoisonedError) Error() string {
 
 // Unwrap makes errors.Is see both the state and what led to it.
 func (e *PoisonedError) Unwrap() []error { return []error{ErrPoisoned, e.Cause} }
+
+// WaitingError is the state of a journal that can not get its next segment, most likely for want of space. It matches
+// ErrWaiting and its cause.
+type WaitingError struct {
+	Dir   string
+	Cause error
+}
+
+// Error implements error.
+func (e *WaitingError) Error() string {
+	return fmt.Sprintf("journal %s has no room for its next segment and tries again: free space there: %v", e.Dir, e.Cause)
+}
+
+// Unwrap makes errors.Is see both the state and what led to it.
+func (e *WaitingError) Unwrap() []error { return []error{ErrWaiting, e.Cause} }
 
 // NotStartedError is the state of a journal whose Start failed. It matches ErrNotStarted and its cause.
 type NotStartedError struct{ Cause error }

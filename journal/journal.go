@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/binderylog/bindery/internal/vfs"
@@ -83,6 +84,10 @@ type Journal struct {
 
 	// The preparer will not try again before these times.
 	prepRetry, trimRetry, spareRetry int64
+	pause                            time.Duration // between two tries
+
+	waiting error       // why the next segment can not be had, a *WaitingError; nil if all is well
+	blocked atomic.Bool // and groups wait for it: Reserve refuses. Written under mu
 
 	forces   []force    // relaxed: they wait for a sync
 	unsynced []*segment // relaxed: written since the last sync was started
@@ -114,7 +119,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &Journal{fs: fs, dir: dir, o: o, epoch: time.Now(), maxID: d.maxID, onDisk: len(d.segments)}
+	j := &Journal{fs: fs, dir: dir, o: o, epoch: time.Now(), maxID: d.maxID, onDisk: len(d.segments), pause: retryPause}
 	j.syncTurn = make(chan struct{}, 1)
 	j.budget.limit = int64(o.QueueBytes)
 	j.budget.fail(ErrNotStarted)
@@ -351,13 +356,62 @@ func (j *Journal) poisonLocked(op string, cause error) {
 	j.err = &PoisonedError{Dir: j.dir, Op: op, Cause: cause}
 	j.st.Failed = true
 	j.o.Logger.Error("journal failed; it takes nothing more until a restart", "journal", j.dir, "op", op, "error", cause)
+	j.budget.open() // only to replace what a full disk left there
 	j.budget.fail(j.err)
 	j.work.Broadcast()
 	j.drained.Broadcast()
 	j.kickSyncer()
 }
 
-// Close writes what was appended, makes it durable, and joins the journal's goroutines. A second call does nothing.
+// Waiting returns why the next segment can not be had, a *WaitingError, or nil: then all is well. The preparer goes on
+// trying. blocked says that nothing more can be written before it succeeds; until then there is room in the segment at hand.
+func (j *Journal) Waiting() (blocked bool, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.blocked.Load(), j.waiting
+}
+
+// Blocked is the first result of Waiting, at the price of a load.
+func (j *Journal) Blocked() bool { return j.blocked.Load() }
+
+// waitingLocked notes that the next segment can not be had, or, with nil, that it can.
+func (j *Journal) waitingLocked(err error) {
+	before := j.waiting
+	j.waiting = nil
+	if err != nil {
+		j.waiting = &WaitingError{Dir: j.dir, Cause: err}
+	}
+	changed := (before == nil) != (err == nil)
+	switch {
+	case changed && err != nil:
+		j.o.Logger.Error("journal: the next segment can not be had; it is tried again", "journal", j.dir, "error", err)
+	case changed:
+		j.o.Logger.Info("journal: the next segment is there", "journal", j.dir)
+	}
+	if j.gateLocked(); changed && j.o.OnWaiting != nil {
+		j.o.OnWaiting()
+	}
+}
+
+// gateLocked makes Reserve refuse while groups wait for a segment that can not be had, and take again afterwards. What has
+// room already is appended and waits.
+func (j *Journal) gateLocked() {
+	blocked := j.waiting != nil && !j.cur.ready
+	if j.err != nil || j.closing || blocked == j.blocked.Load() {
+		return
+	}
+	j.blocked.Store(blocked)
+	j.budget.open()
+	if blocked {
+		j.budget.fail(j.waiting)
+	}
+	if j.o.OnWaiting != nil {
+		j.o.OnWaiting()
+	}
+}
+
+// Close writes what was appended, makes it durable, and joins the journal's goroutines. If no segment can be had for it, it
+// fails. A second call does nothing.
 func (j *Journal) Close() error {
 	j.life.Lock()
 	defer j.life.Unlock()
@@ -394,6 +448,7 @@ func (j *Journal) Close() error {
 func (j *Journal) drainLocked() {
 	j.work.Broadcast()
 	j.kickSyncer()
+	j.kickPreparer() // who waits for a segment gets one last try
 	for !j.emptyLocked() {
 		j.drained.Wait()
 	}

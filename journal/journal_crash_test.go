@@ -71,11 +71,25 @@ func (h *history) appendBatch(j *Journal, n, size int) error {
 	}
 	j.Commit()
 	for range sent {
-		if err := <-s.done; err != nil && first == nil {
+		if err := s.wait(j); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
+}
+
+// wait returns the next answer. A journal that has waited for a segment for a while is closed, so that there is one.
+func (s *historySink) wait(j *Journal) error {
+	for n := 0; ; n++ {
+		select {
+		case err := <-s.done:
+			return err
+		case <-time.After(20 * time.Millisecond):
+			if j.Blocked() && n > 5 {
+				_ = j.Close() // it tells the sinks
+			}
+		}
+	}
 }
 
 // trim moves the mark to before the last keep records and trims.
@@ -138,6 +152,7 @@ func workload(h *history, fs vfs.FS, o Options, batches int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
+	j.pause = time.Millisecond
 	if _, err := j.Replay(h.mark, nil); err != nil {
 		return err
 	}

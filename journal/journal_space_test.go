@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -153,7 +154,7 @@ func TestPreparationMeetsAFullDisk(t *testing.T) {
 				require.NoError(t, h.appendBatch(j, 1, 7000))
 				waitFor(t, func() bool { return waitsForSpace() || j.prepared() })
 			}
-			waitFor(t, func() bool { return len(log.lines("no space to prepare the next segment")) > 0 })
+			waitFor(t, func() bool { return len(log.lines("the next segment can not be had")) > 0 })
 			require.NoError(t, j.Err())
 			require.NoError(t, h.appendBatch(j, 1, 1000), "there is room in the current segment")
 			require.GreaterOrEqual(t, j.Stats().Spares, 1, "the reserve was used up")
@@ -181,9 +182,75 @@ func (j *Journal) prepared() bool {
 	return len(j.unprepared) == 0 && (len(j.planned) > 0 || !j.cur.nearlyFull())
 }
 
-// TestSegmentNeededOnAFullDisk: once a group waits for a segment that can not be had, the journal fails; who appended hears
-// why, and what is kept for the next start is still there.
+// TestSegmentNeededOnAFullDisk: once groups wait for a segment that can not be had, Reserve refuses more; the journal has not
+// failed. When there is room, those that waited are acknowledged and it takes records again. What is kept for the next start
+// is not touched, and everything is there after a restart.
 func TestSegmentNeededOnAFullDisk(t *testing.T) {
+	for name, fault := range map[string]error{"no space": syscall.ENOSPC, "quota": syscall.EDQUOT, "no handles": syscall.EMFILE, "a bad block": syscall.EIO} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := smallOptions()
+				var changes atomic.Int32
+				o.OnWaiting = func() { changes.Add(1) }
+				sw := errorfs.NewSwitch(errorfs.OnPath("*.alloc", errorfs.From(errorfs.Create|errorfs.Preallocate, 1, fault)))
+				mem := memfs.New()
+				j := mustStart(t, errorfs.Wrap(mem, sw), "/j", o)
+				defer j.Close() //nolint:errcheck // again, if a check failed
+				h := newHistory()
+				waitPrepared(t, j)
+				sw.Set(true)
+				l := newListener()
+				for !j.Blocked() {
+					require.Less(t, h.next, 200)
+					p := appendOne(t, j, h.next, 6992, l)
+					h.appended[h.next] = p
+					h.next++
+					j.Commit()
+					synctest.Wait()
+				}
+				blocked, err := j.Waiting()
+				require.True(t, blocked)
+				require.ErrorIs(t, err, ErrWaiting)
+				require.ErrorIs(t, err, fault)
+				require.ErrorContains(t, err, "free space there")
+				require.NoError(t, j.Err())
+				require.False(t, j.Stats().Failed)
+				err = j.Reserve(1, time.Minute)
+				require.ErrorIs(t, err, ErrWaiting)
+				require.ErrorIs(t, err, fault)
+				require.NotErrorIs(t, err, ErrPoisoned)
+				require.Positive(t, changes.Load())
+				require.Less(t, l.count(), h.next, "nothing waits")
+				require.GreaterOrEqual(t, j.Stats().Spares, 1, "the reserve was used up")
+				time.Sleep(time.Minute)
+				require.True(t, j.Blocked())
+				told := changes.Load()
+
+				sw.Set(false)
+				time.Sleep(2 * retryPause)
+				synctest.Wait()
+				blocked, err = j.Waiting()
+				require.NoError(t, err)
+				require.False(t, blocked)
+				require.Greater(t, changes.Load(), told)
+				require.Equal(t, h.next, l.count())
+				for i, err := range l.errs {
+					require.NoError(t, err)
+					h.acked[i] = true
+				}
+				for range 20 {
+					require.NoError(t, h.appendBatch(j, 1, 7000))
+				}
+				require.NoError(t, j.Close())
+				h.check(t, mem, o, "restart")
+			})
+		})
+	}
+}
+
+// TestCloseWhileWaitingForASegment: whoever waits for a segment hears that there is none, and nothing hangs. A start finds
+// what was acknowledged, and the spare that was kept for it.
+func TestCloseWhileWaitingForASegment(t *testing.T) {
 	o := smallOptions()
 	sw := full()
 	mem := memfs.New()
@@ -194,12 +261,12 @@ func TestSegmentNeededOnAFullDisk(t *testing.T) {
 	var err error
 	for n := 0; err == nil; n++ {
 		require.Less(t, n, 100)
-		err = h.appendBatch(j, 1, 7000)
+		err = h.appendBatch(j, 1, 7000) // closes the journal in the end
 	}
 	require.ErrorIs(t, err, ErrPoisoned)
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.Contains(t, err.Error(), "prepare segment")
-	require.ErrorIs(t, j.Close(), syscall.ENOSPC)
+	_ = j.Close()
 	h.check(t, mem, o, "restart")
 
 	mem.SetCapacity(1) // not a byte more

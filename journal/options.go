@@ -50,6 +50,7 @@ type Options struct {
 	QueueBytes     int           // bound on body bytes reserved or appended and not yet acknowledged; default 32 MiB
 	Reserve        int           // segments kept back for the next Start, so that it needs no space; default 1, -1 for none
 	Label          string        // value of the labels journal and journalIndex; default "0"
+	OnWaiting      func()        // called when the answer of Waiting changes; must not block nor call the journal
 	Logger         *slog.Logger  // default: discard
 }
 

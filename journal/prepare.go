@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/pprof"
+	"syscall"
 	"time"
 
 	"github.com/binderylog/bindery/internal/invariant"
@@ -12,7 +13,7 @@ import (
 )
 
 const (
-	retryPause = time.Second      // after a failed preparation that nobody waits for
+	retryPause = time.Second      // after a failed preparation
 	peakPeriod = 10 * time.Minute // spares are kept for the busiest of the last two
 )
 
@@ -70,7 +71,7 @@ func (j *Journal) prepareStep(z *zeroer) time.Duration {
 		if old := j.trimmableLocked(); old != nil && len(j.spares) <= j.o.Reserve && now >= j.trimRetry {
 			return j.trimLocked(old) // rather than more space
 		}
-		if s := j.unprepared[0]; j.neededLocked(s) || now >= j.prepRetry {
+		if s := j.unprepared[0]; now >= j.prepRetry || j.closing && j.neededLocked(s) {
 			return j.prepareSegmentLocked(s, z)
 		}
 	}
@@ -129,10 +130,14 @@ func (j *Journal) pickSpareLocked(keep int) *spareFile {
 	return f
 }
 
-// prepareSegmentLocked gives s its file. Only a lack of space for a segment that nobody waits for may pass; everything
-// else is the disk failing.
+// prepareSegmentLocked gives s its file. Nothing that was acknowledged depends on a segment without a group, so whatever goes
+// wrong here may pass: records wait, Reserve refuses more of them, and it is tried again. Only when the journal is closed
+// do they stop waiting. A failed sync of the directory is final: what a later one says is not to be trusted.
 func (j *Journal) prepareSegmentLocked(s *segment, z *zeroer) time.Duration {
-	spare := j.pickSpareLocked(j.o.Reserve)
+	if s.spare == nil {
+		s.spare = j.pickSpareLocked(j.o.Reserve)
+	}
+	spare := s.spare
 	z.forget(spare)
 	j.maxID++
 	id := j.maxID
@@ -142,28 +147,45 @@ func (j *Journal) prepareSegmentLocked(s *segment, z *zeroer) time.Duration {
 	if spare == nil {
 		spare, err = j.newSpare(id)
 	}
-	noSpace := vfs.IsNoSpace(err)
 	if err == nil {
 		file, err = j.stamp(s, spare, segmentHeader{first: s.first, prev: s.prev})
+	}
+	if err != nil && spare != nil && !isPassing(err) {
+		_ = j.fs.Remove(spare.name) // a file that took a write badly is not used
+		spare = nil
 	}
 	j.mu.Lock()
 	if err == nil {
 		j.unprepared = append(j.unprepared[:0], j.unprepared[1:]...)
-		s.file, s.zeroed, s.ready = file, spare.zeroed, true
+		s.file, s.zeroed, s.ready, s.spare = file, spare.zeroed, true, nil
 		if !s.zeroed {
 			j.st.SegmentsUnprepared++
 		}
+		j.waitingLocked(nil)
 		j.work.Broadcast()
 		return 0
 	}
-	if j.neededLocked(s) || !noSpace {
+	s.spare = spare
+	if names := (*namesError)(nil); errors.As(err, &names) && !isPassing(err) || j.closing && j.neededLocked(s) {
 		j.poisonLocked(fmt.Sprintf("prepare segment %016x", s.id), err)
 		return time.Hour
 	}
-	j.o.Logger.Warn("journal: no space to prepare the next segment", "journal", j.dir, "error", err)
-	j.prepRetry = j.now() + int64(retryPause)
-	return retryPause
+	j.prepRetry = j.now() + int64(j.pause)
+	j.waitingLocked(err)
+	return 0
 }
+
+// isPassing reports whether err says nothing bad about the disk: it is full, or the process has no file handles or memory
+// left.
+func isPassing(err error) bool {
+	return vfs.IsNoSpace(err) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+}
+
+// namesError says that it is not known which names the directory has after a power loss.
+type namesError struct{ err error }
+
+func (e *namesError) Error() string { return e.err.Error() }
+func (e *namesError) Unwrap() error { return e.err }
 
 // stamp turns a spare file into the segment s: its header is durable before it gets its name, its name before it gets a
 // group. So a file with the name of a segment always has, or had, a whole header.
@@ -176,28 +198,39 @@ func (j *Journal) stamp(s *segment, spare *spareFile, h segmentHeader) (f vfs.Fi
 			err = errors.Join(err, f.Close())
 		}
 	}()
+	if spare.name != s.name { // otherwise an earlier try got that far
+		if err = j.writeHeader(s, spare, f, h); err != nil {
+			return f, err
+		}
+		if err = j.fs.Rename(spare.name, s.name); err != nil {
+			return f, fmt.Errorf("name segment: %w", err)
+		}
+		spare.name = s.name
+	}
+	invariant.CrashPoint("journal.segment-named")
+	if err = j.fs.SyncDir(j.current()); err != nil {
+		return f, &namesError{fmt.Errorf("sync the segment's name: %w", err)}
+	}
+	invariant.CrashPoint("journal.segment-ready")
+	return f, nil
+}
+
+// writeHeader makes the header of s durable in the file of a spare.
+func (j *Journal) writeHeader(s *segment, spare *spareFile, f vfs.File, h segmentHeader) error {
 	h.id, h.salt, h.size, h.created = s.id, s.salt, s.size, time.Now().UnixNano()
 	if spare.zeroed {
 		h.flags |= flagZeroed
 	}
 	block := vfs.AlignedBytes(segmentHeaderBytes)
 	h.encode(block)
-	if err = j.io.writeDurably(f, block, 0); err != nil {
-		return f, fmt.Errorf("write segment header: %w", err)
+	if err := j.io.writeDurably(f, block, 0); err != nil {
+		return fmt.Errorf("write segment header: %w", err)
 	}
-	if err = f.Sync(); err != nil { // its size too, and in relaxed mode the header itself
-		return f, fmt.Errorf("sync segment header: %w", err)
+	if err := f.Sync(); err != nil { // its size too, and in relaxed mode the header itself
+		return fmt.Errorf("sync segment header: %w", err)
 	}
 	invariant.CrashPoint("journal.segment-header-written")
-	if err = j.fs.Rename(spare.name, s.name); err != nil {
-		return f, fmt.Errorf("name segment: %w", err)
-	}
-	invariant.CrashPoint("journal.segment-named")
-	if err = j.fs.SyncDir(j.current()); err != nil {
-		return f, fmt.Errorf("sync the segment's name: %w", err)
-	}
-	invariant.CrashPoint("journal.segment-ready")
-	return f, nil
+	return nil
 }
 
 // newSpare creates a file of a segment's size whose space is reserved.
@@ -233,7 +266,7 @@ func (j *Journal) addSpareLocked() {
 		if j.spareRetry == 0 {
 			j.o.Logger.Warn("journal: can not keep a spare segment", "journal", j.dir, "error", err)
 		}
-		j.spareRetry = j.now() + int64(retryPause)
+		j.spareRetry = j.now() + int64(j.pause)
 		return
 	}
 	j.spareRetry = 0
@@ -281,8 +314,8 @@ func (j *Journal) trimLocked(s *segment) time.Duration {
 	switch {
 	case err != nil && synced:
 		j.o.Logger.Warn("journal: can not recycle a segment yet", "segment", s.name, "error", err)
-		j.trimRetry = j.now() + int64(retryPause)
-		return retryPause
+		j.trimRetry = j.now() + int64(j.pause)
+		return 0 // to what else there is to do
 	case err != nil: // which files exist after a power loss is not known any more
 		j.poisonLocked("recycle a segment", err)
 		return time.Hour

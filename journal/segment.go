@@ -33,6 +33,8 @@ type segment struct {
 
 	file vfs.File // set before ready
 	name string
+
+	spare *spareFile // the preparer's: the file that is to become this segment, while that has not worked yet
 }
 
 // identityLocked draws the identity of the next segment and asks for it to be prepared.
@@ -82,6 +84,7 @@ func (j *Journal) switchLocked() {
 	if j.cur.ready && j.cur.zeroed {
 		j.st.SegmentsZeroed++
 	}
+	j.gateLocked()
 	j.kickPreparer()
 	invariant.CrashPoint("journal.segment-switched")
 }

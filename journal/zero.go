@@ -115,7 +115,7 @@ func (j *Journal) zeroLocked(z *zeroer) time.Duration {
 	}
 	if err != nil {
 		j.o.Logger.Warn("journal: can not zero ahead", "spare", target.name, "error", err)
-		z.retry = j.now() + int64(retryPause)
+		z.retry = j.now() + int64(j.pause)
 		// A file that took a write badly is not used.
 		for i, f := range j.spares {
 			if f == target {
@@ -123,7 +123,7 @@ func (j *Journal) zeroLocked(z *zeroer) time.Duration {
 				break
 			}
 		}
-		return retryPause
+		return j.pause
 	}
 	return 0
 }

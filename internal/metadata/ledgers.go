@@ -21,27 +21,29 @@ const (
 
 // Ledgers is the view of the ledger records.
 type Ledgers struct {
-	store  Store
-	root   string
-	scheme Scheme
+	store   Store
+	root    string
+	scheme  Scheme
+	creator *creator
 
 	longIDs atomic.Bool // the short id generator has run out; never turns back
 }
 
 // NewLedgers returns the view of the ledgers under root, with the paths of the default layout.
-func NewLedgers(s Store, root string) *Ledgers { return &Ledgers{store: s, root: root} }
+func NewLedgers(s Store, root string) *Ledgers { return NewLedgersScheme(s, root, SchemeHybrid) }
 
 // NewLedgersScheme is NewLedgers for a cluster whose LAYOUT asks for another path scheme.
 func NewLedgersScheme(s Store, root string, scheme Scheme) *Ledgers {
-	return &Ledgers{store: s, root: root, scheme: scheme}
+	return &Ledgers{store: s, root: root, scheme: scheme, creator: newCreator(s, root)}
 }
 
 // Key returns the key of a ledger's record.
 func (l *Ledgers) Key(id ledger.ID) string { return l.root + "/" + l.scheme.LedgerPath(id) }
 
 // Create writes the record of a new ledger. A record with the same id is reported as ErrExists. The record gets a creation
-// token, if it has none, so that a lost reply is told from a foreign record: until ctx ends Create tries to find out by
-// itself what became of its request. ErrUnknownOutcome means that the ledger may exist; its id must not be used again.
+// token, if it has none, as Java's clients write it. A create whose answer was lost is called off, so that it can not land any
+// more, and then looked for: until ctx ends, or the store can not be reached, Create finds out by itself what became of it. Only
+// then it returns ErrUnknownOutcome: the ledger may exist, or come to be, also after a deletion; its id must not be used again.
 func (l *Ledgers) Create(ctx context.Context, id ledger.ID, m *ledger.Metadata) (Version, error) {
 	if id < 0 {
 		return 0, fmt.Errorf("create ledger %d: ids start at 0", id)
@@ -53,35 +55,54 @@ func (l *Ledgers) Create(ctx context.Context, id ledger.ID, m *ledger.Metadata) 
 	if err != nil {
 		return 0, fmt.Errorf("create ledger %d: %w", id, err)
 	}
-	key := l.Key(id)
-	sent := false // an earlier attempt may have landed
 	for pause := newBackoff(); ; {
-		v, err := l.store.Put(ctx, key, value, Absent)
-		switch {
-		case err == nil:
+		v, again, err := l.createOnce(ctx, l.Key(id), value)
+		if err == nil && !again {
 			return v, nil
-		case errors.Is(err, ErrExists) && sent:
-			// Ours if it is the very record: no one else can have drawn the token.
-			kv, gerr := l.store.Get(ctx, key)
-			if gerr == nil && m.HasCToken && string(kv.Value) == string(value) {
-				return kv.Version, nil
-			}
-			if gerr != nil && !errors.Is(gerr, ErrNotFound) {
-				return 0, fmt.Errorf("create ledger %d: %w (re-read: %w)", id, ErrUnknownOutcome, gerr)
-			}
-			return 0, fmt.Errorf("create ledger %d: %w", id, err)
-		case errors.Is(err, ErrUnknownOutcome) && m.HasCToken:
-			// The create is conditional on absence, so sending it again is safe: at most one of them lands.
-			sent = true
+		}
+		if again {
 			if werr := pause.wait(ctx); werr != nil {
-				return 0, fmt.Errorf("create ledger %d: %w", id, err)
+				err = fmt.Errorf("%w: %w", ErrUnavailable, werr)
+				again = false
 			}
-		case sent && !errors.Is(err, ErrExists):
-			return 0, fmt.Errorf("create ledger %d: %w: %w", id, ErrUnknownOutcome, err)
-		default:
+		}
+		if !again {
 			return 0, fmt.Errorf("create ledger %d: %w", id, err)
 		}
 	}
+}
+
+// createOnce is one attempt. again says that nothing was written, and nothing will be.
+func (l *Ledgers) createOnce(ctx context.Context, key string, value []byte) (v Version, again bool, err error) {
+	token, err := l.creator.lend(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	r, err := l.store.Txn(ctx, Txn{Checks: []Check{token}, Puts: []Put{{Key: key, Value: value, Version: Absent}}})
+	if err == nil {
+		return r.Versions[0], false, nil
+	}
+	var conflict *ConflictError
+	if errors.As(err, &conflict) && conflict.Key == token.Key { // its session was lost, or another create called it off
+		l.creator.forget(token)
+		return 0, true, nil
+	}
+	if !errors.Is(err, ErrUnknownOutcome) {
+		return 0, false, err
+	}
+	if cerr := l.creator.callOff(ctx, token); cerr != nil {
+		return 0, false, fmt.Errorf("%w (call it off: %w)", ErrUnknownOutcome, cerr)
+	}
+	kv, gerr := l.store.Get(ctx, key)
+	switch {
+	case errors.Is(gerr, ErrNotFound):
+		return 0, true, nil
+	case gerr != nil:
+		return 0, false, fmt.Errorf("%w (re-read: %w)", ErrUnknownOutcome, gerr)
+	case string(kv.Value) == string(value):
+		return kv.Version, false, nil // no one else can have drawn its token
+	}
+	return 0, false, &ConflictError{Key: key, Want: Absent, Have: kv.Version}
 }
 
 // Read returns a ledger's record as the store holds it now, or ErrNoLedger.

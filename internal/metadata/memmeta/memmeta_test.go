@@ -7,6 +7,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/metadata/memmeta"
 	"github.com/binderylog/bindery/internal/metadata/metadatatest"
@@ -106,43 +109,111 @@ func TestDelayIsFakeTime(t *testing.T) {
 }
 
 // TestCreateOutcomes lets every answer to a creation get lost in every way. The creator ends with its ledger, or with an
-// error that leaves open whether it exists; never with "exists" about its own record.
+// error that leaves open whether it exists; never with "exists" about its own record. What is deleted stays deleted, though
+// everything that was sent lands at last.
 func TestCreateOutcomes(t *testing.T) {
-	for _, first := range []memmeta.Outcome{memmeta.Applied, memmeta.Dropped, memmeta.Late} {
-		for _, second := range []memmeta.Outcome{memmeta.Known, memmeta.Applied, memmeta.Dropped, memmeta.Late} {
-			tree := memmeta.NewTree()
-			s := tree.Open()
-			faults := []memmeta.Outcome{first, second}
-			s.SetFaults(func(op memmeta.Op) memmeta.Fault {
-				if op.Name != "txn" || len(faults) == 0 {
-					return memmeta.Fault{}
-				}
-				f := faults[0]
-				faults = faults[1:]
-				if len(faults) == 0 {
-					tree.LandLate()
-				}
-				return memmeta.Fault{Outcome: f}
-			})
-			l := metadata.NewLedgers(s, "/ledgers")
-			v, err := l.Create(context.Background(), 5, metadatatest.Record())
-			require.NoError(t, err, "outcomes %d, %d", first, second)
-			_, have, err := l.Read(context.Background(), 5)
-			require.NoError(t, err)
-			require.Equal(t, have, v)
-			_, err = l.Create(context.Background(), 5, metadatatest.Record())
-			require.ErrorIs(t, err, metadata.ErrExists)
-			require.NoError(t, s.Close())
-		}
+	all := []memmeta.Outcome{memmeta.Known, memmeta.Applied, memmeta.Dropped, memmeta.Late}
+	const depth = 5 // token, record, its calling off, and once more
+	cases := 1
+	for range depth {
+		cases *= len(all)
 	}
+	synctest.Test(t, func(t *testing.T) {
+		for n := range cases {
+			for _, landing := range []int{0, 1, 2, 3, depth} { // everything late lands before this write
+				var outcomes []memmeta.Outcome
+				for i, k := 0, n; i < depth; i, k = i+1, k/len(all) {
+					outcomes = append(outcomes, all[k%len(all)])
+				}
+				ctx, tree := t.Context(), memmeta.NewTree()
+				s := tree.Open()
+				i := 0
+				s.SetFaults(func(op memmeta.Op) memmeta.Fault {
+					if op.Name != "txn" || i >= depth {
+						return memmeta.Fault{}
+					}
+					if i++; i > landing {
+						tree.LandLate()
+					}
+					return memmeta.Fault{Outcome: outcomes[i-1]}
+				})
+				l := metadata.NewLedgers(s, "/ledgers")
+				v, err := l.Create(ctx, 5, metadatatest.Record())
+				require.NoError(t, err, "outcomes %v, landing %d", outcomes, landing)
+				_, have, err := l.Read(ctx, 5)
+				require.NoError(t, err)
+				require.Equal(t, have, v)
+				s.SetFaults(nil)
+				_, err = l.Create(ctx, 5, metadatatest.Record())
+				require.ErrorIs(t, err, metadata.ErrExists)
+				require.NoError(t, l.Delete(ctx, 5, v))
+				tree.LandLate()
+				_, _, err = l.Read(ctx, 5)
+				require.ErrorIs(t, err, metadata.ErrNoLedger, "outcomes %v, landing %d: a ledger came back", outcomes, landing)
+				require.NoError(t, s.Close())
+			}
+		}
+	})
 	// Out of time with an unknown outcome: it says so.
 	s := memmeta.Open("")
 	defer s.Close()
+	l := metadata.NewLedgers(s, "/ledgers")
+	_, err := l.Create(context.Background(), 4, metadatatest.Record())
+	require.NoError(t, err)
 	s.SetFaults(func(op memmeta.Op) memmeta.Fault { return memmeta.Fault{Outcome: memmeta.Late} })
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	_, err := metadata.NewLedgers(s, "/ledgers").Create(ctx, 5, metadatatest.Record())
+	_, err = l.Create(ctx, 5, metadatatest.Record())
 	require.ErrorIs(t, err, metadata.ErrUnknownOutcome)
+}
+
+// TestCreateSessions: creates at once share a token, one that is lost with its session is replaced, and one that is called off
+// takes down no create but its own.
+func TestCreateSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, tree := t.Context(), memmeta.NewTree()
+		s := tree.Open()
+		l := metadata.NewLedgers(s, "/ledgers")
+		tokens := func() int {
+			keys, err := s.Keys(ctx, "/bindery/ledgers/creators/", "", 10)
+			require.NoError(t, err)
+			return len(keys)
+		}
+		for id := range ledger.ID(3) {
+			_, err := l.Create(ctx, id, metadatatest.Record())
+			require.NoError(t, err)
+		}
+		require.Equal(t, 1, tokens())
+		require.True(t, s.ExpireSession())
+		require.Zero(t, tokens())
+		_, err := l.Create(ctx, 3, metadatatest.Record())
+		require.NoError(t, err)
+		var unlucky atomic.Bool
+		s.SetFaults(func(op memmeta.Op) memmeta.Fault {
+			if slices.Contains(op.Keys, l.Key(10)) && op.Name == "txn" && !unlucky.Swap(true) {
+				return memmeta.Fault{Delay: time.Second, Outcome: memmeta.Late}
+			}
+			return memmeta.Fault{Delay: 600 * time.Millisecond}
+		})
+		var wg sync.WaitGroup
+		for id := ledger.ID(10); id < 20; id++ {
+			wg.Go(func() {
+				_, err := l.Create(ctx, id, metadatatest.Record())
+				if err != nil {
+					t.Errorf("ledger %d: %v", id, err)
+				}
+			})
+		}
+		wg.Wait()
+		s.SetFaults(nil)
+		require.Equal(t, 1, tree.Late())
+		require.Zero(t, tree.LandLate(), "it was called off")
+		ids, err := l.List(ctx, -1, 100)
+		require.NoError(t, err)
+		require.Len(t, ids, 14)
+		require.Equal(t, 1, tokens())
+		require.NoError(t, s.Close())
+	})
 }
 
 // TestOrderedAgainstMap compares the tree with a plain map under random writes.

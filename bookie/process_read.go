@@ -2,6 +2,7 @@ package bookie
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/binderylog/bindery/bookie/storage"
@@ -233,6 +234,7 @@ func (s *server) listEntries(t *readTask, w *worker) {
 		w.resp.Code = s.readCode(l, err)
 		return
 	}
+	ranges = s.withoutDamaged(l, ranges)
 	const headroom = 128 // of the response around the list
 	if wire.AvailabilitySize(len(ranges)) > s.o.FrameLimit-headroom {
 		s.log.Warn("the list of a ledger's entries does not fit a frame", "ledger", l.ID(), "runs", len(ranges), "frame_limit", s.o.FrameLimit)
@@ -244,6 +246,39 @@ func (s *server) listEntries(t *readTask, w *worker) {
 		runs[i] = wire.Run{First: r.First, Count: r.Last - r.First + 1}
 	}
 	w.resp.Availability = wire.AppendAvailability(nil, runs)
+}
+
+// withoutDamaged leaves out entries that can not be read back: who asks what is here is about to count copies, or to make those
+// that are missing. An entry that has been written anew meanwhile comes off the list of damaged ones.
+func (s *server) withoutDamaged(l *storage.Ledger, ranges []storage.Range) []storage.Range {
+	for _, e := range s.st.DamagedOf(l.ID()) {
+		i, found := slices.BinarySearchFunc(ranges, e, func(r storage.Range, e int64) int {
+			switch {
+			case r.Last < e:
+				return -1
+			case r.First > e:
+				return 1
+			}
+			return 0
+		})
+		if !found {
+			continue
+		}
+		if _, err := l.Read(e, nil); err == nil {
+			s.st.Repaired(storage.Damaged{Ledger: l.ID(), Entry: e})
+			continue
+		}
+		r := ranges[i]
+		var left []storage.Range
+		if r.First < e {
+			left = append(left, storage.Range{First: r.First, Last: e - 1})
+		}
+		if e < r.Last {
+			left = append(left, storage.Range{First: e + 1, Last: r.Last})
+		}
+		ranges = slices.Replace(ranges, i, i+1, left...)
+	}
+	return ranges
 }
 
 // bookieInfo answers GET_BOOKIE_INFO with the fields that were asked for.

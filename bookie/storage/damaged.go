@@ -209,6 +209,21 @@ func (s *Storage) Damaged() (list []Damaged, dropped int64) {
 	return s.damaged.sortedLocked(), s.damaged.dropped
 }
 
+// DamagedOf returns the damaged entries of one ledger, in order.
+func (s *Storage) DamagedOf(ledger int64) []int64 {
+	q := &s.damaged
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var list []int64
+	for e := range q.set {
+		if e.Ledger == ledger {
+			list = append(list, e.Entry)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
 // Repaired takes an entry off the list: auto-recovery has written it again, or its ledger is gone.
 func (s *Storage) Repaired(e Damaged) {
 	q := &s.damaged

@@ -49,6 +49,9 @@ type process struct {
 	store   metadata.Store
 	bookies []*bookie.Bookie
 
+	viewsMu sync.Mutex
+	views   *metadata.Views // guarded by viewsMu; nil until loadViews. Shared: what they know of locks concerns the whole process
+
 	recovery atomic.Pointer[recovery] // nil: it takes no part in auto-recovery
 }
 
@@ -244,6 +247,11 @@ func (p *process) startBookies(ctx context.Context, e config.Effective) error {
 }
 
 func (p *process) loadViews(ctx context.Context) (*metadata.Views, error) {
+	p.viewsMu.Lock()
+	defer p.viewsMu.Unlock()
+	if p.views != nil {
+		return p.views, nil
+	}
 	target, err := driver.Parse(p.plan.uri)
 	if err != nil {
 		return nil, exit(bookie.ExitConfig, err)
@@ -255,6 +263,7 @@ func (p *process) loadViews(ctx context.Context) (*metadata.Views, error) {
 	if err != nil {
 		return nil, exit(bookie.ExitRegistration, fmt.Errorf("read the cluster's records: %w", err))
 	}
+	p.views = views
 	return views, nil
 }
 

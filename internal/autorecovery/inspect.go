@@ -113,26 +113,28 @@ func (n *inspection) lacks(ctx context.Context, copies *ledgerclient.Copies, p *
 			return true, nil // in limbo, most likely: it is asked for each entry when the place is filled
 		}
 	}
-	probe := func(e ledger.EntryID) (bool, error) {
-		_, answer, _ := copies.Read(ctx, p.bookie, e)
+	// All samples are read, also behind a bad one: the bookie learns of its damage by that, and leaves it out of its list.
+	bad := map[ledger.EntryID]bool{}
+	for _, e := range n.samples(p, first, end) {
+		_, answer, err := copies.Read(ctx, p.bookie, e)
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
-		return answer == ledger.AnswerOK, nil
-	}
-	for _, e := range n.samples(p, first, end) {
-		ok, err := probe(e)
-		if err != nil {
-			return false, err
+		if answer == ledger.AnswerOK {
+			continue
 		}
-		if !ok {
-			if has, _, err := copies.List(ctx, p.bookie); err == nil {
-				p.has = func(x ledger.EntryID) bool { return x != e && has(x) }
-			}
-			return true, nil
+		bad[e] = true
+		if said := (*ledgerclient.BookieError)(nil); !errors.As(err, &said) || said.Code == "" {
+			break // it does not answer: waiting for each entry in turn tells nothing more
 		}
 	}
-	return false, nil
+	if len(bad) == 0 {
+		return false, nil
+	}
+	if has, _, err := copies.List(ctx, p.bookie); err == nil {
+		p.has = func(e ledger.EntryID) bool { return !bad[e] && has(e) }
+	}
+	return true, nil
 }
 
 // samplesMax bounds how many entries of one place are read.

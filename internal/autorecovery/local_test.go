@@ -96,3 +96,23 @@ func TestRateBoundsCopying(t *testing.T) {
 	bytes, took := n.metric("replication_worker_NUM_BYTES_WRITTEN"), time.Since(started).Seconds()
 	require.Less(t, bytes/(took+0.5), 1.2*(80<<10), "%v bytes in %v s", bytes, took)
 }
+
+// TestRotIsRepairedFromAnotherProcess: a bookie whose process has no scrubber leaves a damaged entry out of what it says it
+// has, so that a worker of another process gives it back; once it is written anew it is listed again.
+func TestRotIsRepairedFromAnotherProcess(t *testing.T) {
+	k := newKit(t, 3, func(o *bookie.Options) { o.Storage.ReadCacheBytes = 1 << 16 })
+	id := k.closed(quorum(3, 3, 2), 300)
+	m := k.members[1]
+	require.NoError(t, m.b.Flush(k.ctx()))
+	for _, f := range m.fs.Files() {
+		if strings.HasPrefix(f, "/ledgers/") && !strings.Contains(f, "index") {
+			_ = m.fs.FlipBit(f, 8*40_000)
+		}
+	}
+	n := k.node("n1", func(o *Options) { o.VerifyPercent = 100 })
+	k.eventually("damage is found and repaired", func() bool { return n.metric("replication_worker_NUM_ENTRIES_WRITTEN") >= 1 })
+	k.unmarked()
+	k.check(id, 300)
+	list, _ := m.b.Damaged()
+	require.Empty(t, list)
+}

@@ -58,6 +58,8 @@ type Replication struct {
 	store Store
 	root  string // ROOT/underreplication
 	own   string // /binderyROOT
+
+	doubts lockDoubts
 }
 
 // NewReplication returns the view for the cluster under root.
@@ -233,6 +235,7 @@ func (l *Lock) Lost() <-chan struct{} { return l.session.Done() }
 
 // Lock takes a ledger's replication lock for owner, a name for people. ok is false if somebody holds it.
 func (r *Replication) Lock(ctx context.Context, id ledger.ID, owner string) (_ *Lock, ok bool, err error) {
+	r.settle(ctx)
 	s, err := r.store.Session(ctx)
 	if err != nil {
 		return nil, false, fmt.Errorf("lock ledger %d: %w", id, err)
@@ -246,19 +249,25 @@ func (r *Replication) Lock(ctx context.Context, id ledger.ID, owner string) (_ *
 	case errors.Is(err, ErrExists):
 		return nil, false, nil
 	case errors.Is(err, ErrUnknownOutcome):
-		// Only the token tells whose lock it is. One that lands later is released with the session.
 		return r.adopt(ctx, l, id)
 	case err != nil:
+		r.doubt(l, true) // what was sent may have arrived
 		return nil, false, fmt.Errorf("lock ledger %d: %w", id, err)
 	}
 	l.checks = []Check{{Key: l.key, Version: res.Versions[0]}, {Key: l.token, Version: res.Versions[1]}}
 	return l, true, nil
 }
 
-// adopt takes a lock whose creation was not answered.
+// doubt notes that a lock may be in the store, or come there if late, although nobody holds it.
+func (r *Replication) doubt(l *Lock, late bool) {
+	r.doubts.add(doubtfulLock{key: l.key, token: l.token, session: l.session, late: late})
+}
+
+// adopt takes a lock whose creation was not answered. Only the token tells whose lock it is.
 func (r *Replication) adopt(ctx context.Context, l *Lock, id ledger.ID) (*Lock, bool, error) {
 	token, err := r.store.Get(ctx, l.token)
 	if errors.Is(err, ErrNotFound) {
+		r.doubt(l, true)
 		return nil, false, nil
 	}
 	if err == nil {
@@ -268,10 +277,12 @@ func (r *Replication) adopt(ctx context.Context, l *Lock, id ledger.ID) (*Lock, 
 			return l, true, nil
 		}
 	}
+	r.doubt(l, true)
 	return nil, false, fmt.Errorf("lock ledger %d: %w", id, err)
 }
 
-// Release gives the lock back. A lock that is gone is no error; one that could not be released goes with its session.
+// Release gives the lock back. A lock that is gone is no error. One that could not be released is tried again by later calls of
+// Lock and Locked, and goes with its session.
 func (l *Lock) Release(ctx context.Context) error {
 	var t Txn
 	for _, c := range l.checks {
@@ -281,6 +292,7 @@ func (l *Lock) Release(ctx context.Context) error {
 	if err == nil || errors.Is(err, ErrVersion) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrSessionLost) {
 		return nil
 	}
+	l.r.doubt(l, false)
 	return fmt.Errorf("release %s: %w", l.key, err)
 }
 
@@ -298,6 +310,7 @@ func (r *Replication) Holder(ctx context.Context, id ledger.ID) (string, error) 
 
 // Locked returns the holders of all locks by ledger.
 func (r *Replication) Locked(ctx context.Context) (map[ledger.ID]string, error) {
+	r.settle(ctx)
 	held := map[ledger.ID]string{}
 	prefix := r.root + "/" + nameLocks + "/"
 	for after := ""; ; {

@@ -26,6 +26,8 @@ var layers = map[string]int{
 	"internal/autorecovery":          6,
 	"tools/iobench":                  10,
 	"tools/iobench/result":           5,
+	"tools/iobench/chart":            0,
+	"tools/iobench/report":           7,
 	"tools/iobench/modeldisk":        5,
 	"tools/iobench/engine":           6,
 	"tools/iobench/device":           7,

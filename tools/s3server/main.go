@@ -37,18 +37,15 @@ func main() {
 }
 
 func run(dir string, cfg *embedgw.Config) error {
-	data, side := filepath.Join(dir, "data"), filepath.Join(dir, "meta")
-	for _, d := range []string{data, side} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return err
-		}
+	data := filepath.Join(dir, "data")
+	if err := os.MkdirAll(data, 0o755); err != nil {
+		return err
 	}
-	// Attributes go to files beside the data: not every file system of a test has extended attributes.
-	attributes, err := meta.NewSideCar(side)
+	attributes, opts, err := storer(dir, data)
 	if err != nil {
 		return err
 	}
-	store, err := posix.New(data, attributes, posix.PosixOpts{SideCarDir: side, ForceNoTmpFile: true})
+	store, err := posix.New(data, attributes, opts)
 	if err != nil {
 		return err
 	}
@@ -59,4 +56,19 @@ func run(dir string, cfg *embedgw.Config) error {
 		cancel()
 	}()
 	return embedgw.RunVersityGW(ctx, store, cfg)
+}
+
+// storer keeps attributes with the files, or beside them on a file system that has none. The latter loses those of an object that is written while the
+// last other one of its folder is deleted.
+func storer(dir, data string) (meta.MetadataStorer, posix.PosixOpts, error) {
+	attributes := meta.XattrMeta{}
+	if attributes.Test(data) == nil {
+		return attributes, posix.PosixOpts{}, nil
+	}
+	side := filepath.Join(dir, "meta")
+	if err := os.MkdirAll(side, 0o755); err != nil {
+		return nil, posix.PosixOpts{}, err
+	}
+	beside, err := meta.NewSideCar(side)
+	return beside, posix.PosixOpts{SideCarDir: side, ForceNoTmpFile: true}, err
 }

@@ -1,0 +1,67 @@
+package s3
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/binderylog/bindery/offload/objstore"
+	"github.com/binderylog/bindery/offload/objstore/objstoretest"
+	"github.com/binderylog/bindery/offload/objstore/s3test"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// keyFile writes a credential.
+func keyFile(t *testing.T, access, secretKey string) Credentials {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "key.json")
+	require.NoError(t, os.WriteFile(path, []byte(`{"access_key": "`+access+`", "secret_key": "`+secretKey+`"}`), 0o600))
+	return Credentials{Source: "file", File: path}
+}
+
+// options of a bucket of the server.
+func options(t *testing.T, srv *s3test.Server) Options {
+	t.Helper()
+	return Options{Endpoint: srv.URL, Region: s3test.Region, Bucket: s3test.Bucket, AllowInsecure: true, CAFile: srv.CAFile,
+		Credentials: keyFile(t, s3test.AccessKey, s3test.SecretKey)}
+}
+
+// declared is a store whose server is known to do less than S3's own.
+type declared struct {
+	objstore.Store
+	can objstore.Capabilities
+}
+
+func (d declared) Capabilities() objstore.Capabilities { return d.can }
+
+func open(t *testing.T, o Options) *Store {
+	t.Helper()
+	s, err := Open(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func TestStatement39S3(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    s3test.Options
+		sum  Checksum
+	}{{"http", s3test.Options{}, CRC32C}, {"https", s3test.Options{TLS: true}, CRC32C}, {"http md5", s3test.Options{}, MD5}} {
+		t.Run(c.name, func(t *testing.T) {
+			srv := s3test.Start(t, c.o)
+			objstoretest.Run(t, func(t *testing.T) objstore.Store {
+				o := options(t, srv)
+				o.Checksum = c.sum
+				s := open(t, o)
+				can := s.Capabilities()
+				can.Nested = false // a gateway over files
+				return declared{s, can}
+			})
+		})
+	}
+}

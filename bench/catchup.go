@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,54 +10,107 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/binderylog/bindery/internal/vfs"
 )
 
-// catchUp is what reading a cold ledger gave in a round, in MB/s of payload, beside what the disk gives for the same bytes.
+// catchUp is what reading a cold ledger gave in a round, in MB/s of payload, beside what the disk gives for the same bytes, and
+// what it costs those who write meanwhile.
 type catchUp struct {
-	Disk, Read float64
+	Disk, Read    float64
+	Alone, Beside float64 // p99 in us of writers, by themselves and beside readers
 }
+
+// catchUpReaders read beside the writers.
+const catchUpReaders = 4
 
 // catchUpBytes is what the ledger holds; more than the server's caches.
 const catchUpBytes = 1 << 30
 
 // catchUp writes a ledger of 64 KiB entries and reads it with the client after a restart. Both it and the direct reads of
 // the same entry logs begin with nothing in the page cache, as far as the system lets this process see to that.
-func (b *benchmark) catchUp(ctx context.Context, s *server) error {
-	write := exec.CommandContext(ctx, filepath.Join(b.bin, "bindery"), "ledger", "write", "--ensemble", "1", "--write-quorum", "1", "--ack-quorum", "1", "--split", "64KiB", "-")
-	write.Dir = b.dir
+func (b *benchmark) catchUp(ctx context.Context, p peer) error {
+	if err := p.start(ctx, 1); err != nil {
+		return err
+	}
+	write := b.client(ctx, p, "ledger", "write", "--ensemble", "1", "--write-quorum", "1", "--ack-quorum", "1", "--split", "64KiB", "-")
 	write.Stdin = io.LimitReader(endless{}, catchUpBytes)
 	id, err := write.Output()
 	if err != nil {
 		return fmt.Errorf("write the cold ledger: %w", err)
 	}
-	s.stop()
+	p.stop()
 	var r catchUp
-	if r.Disk, err = readDirect(filepath.Join(s.dir, "bookie-1"), catchUpBytes/2); err != nil {
+	if r.Disk, err = readDirect(p.data(), catchUpBytes/2); err != nil {
 		return err
 	}
 	dropCaches()
-	if s, err = b.startServer(ctx, "1"); err != nil {
+	if err := p.start(ctx, 1); err != nil {
 		return err
 	}
-	defer s.stop()
+	ledger := strings.TrimSpace(string(id))
 	start := time.Now()
-	read := exec.CommandContext(ctx, filepath.Join(b.bin, "bindery"), "ledger", "read", strings.TrimSpace(string(id)))
-	read.Dir = b.dir
+	if err := b.readLedger(ctx, p, ledger); err != nil {
+		return err
+	}
+	r.Read = catchUpBytes / 1e6 / time.Since(start).Seconds()
+	if r.Alone, r.Beside, err = b.beside(ctx, p, ledger); err != nil {
+		return err
+	}
+	b.reads[p.name()] = append(b.reads[p.name()], r)
+	fmt.Fprintf(os.Stderr, "  catch-up read: %.0f MB/s, the disk itself %.0f MB/s; p99 of writers %.2f ms alone, %.2f ms beside %d readers  %s\n",
+		r.Read, r.Disk, r.Alone/1e3, r.Beside/1e3, catchUpReaders, p.name())
+	return nil
+}
+
+// client is a client command for a peer's cluster.
+func (b *benchmark) client(ctx context.Context, p peer, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "bindery"), args...)
+	cmd.Dir, cmd.Env = b.dir, clientEnv(p)
+	return cmd
+}
+
+// readLedger reads the cold ledger whole.
+func (b *benchmark) readLedger(ctx context.Context, p peer, ledger string) error {
+	read := b.client(ctx, p, "ledger", "read", ledger)
 	var n counter
 	read.Stdout = &n
+	var errs bytes.Buffer
+	read.Stderr = &errs
 	if err := read.Run(); err != nil {
-		return fmt.Errorf("read the cold ledger: %w", err)
+		return fmt.Errorf("read the cold ledger: %w: %s", err, bytes.TrimSpace(errs.Bytes()))
 	}
 	if n != catchUpBytes {
 		return fmt.Errorf("the cold ledger has %d bytes, %d were written", n, catchUpBytes)
 	}
-	r.Read = float64(n) / 1e6 / time.Since(start).Seconds()
-	b.reads = append(b.reads, r)
-	fmt.Fprintf(os.Stderr, "  catch-up read: %.0f MB/s, the disk itself %.0f MB/s\n", r.Read, r.Disk)
 	return nil
+}
+
+// beside returns the p99 in us of writers at a fixed rate, by themselves and while readers go through the cold ledger.
+func (b *benchmark) beside(ctx context.Context, p peer, ledger string) (alone, beside float64, err error) {
+	writers := load{args: []string{"bench", "cluster", "--raw", "%BOOKIE%", "--rate", "5000"}}
+	f, err := b.measure(ctx, p, writers)
+	if err != nil {
+		return 0, 0, err
+	}
+	reading, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	for range catchUpReaders {
+		wg.Go(func() {
+			for reading.Err() == nil {
+				if err := b.readLedger(reading, p, ledger); err != nil && reading.Err() == nil {
+					fmt.Fprintf(os.Stderr, "  a reader: %v\n", err)
+					return
+				}
+			}
+		})
+	}
+	g, err := b.measure(ctx, p, writers)
+	stop()
+	wg.Wait()
+	return f.Latency["p99"], g.Latency["p99"], err
 }
 
 // endless yields bytes that do not repeat soon.

@@ -33,6 +33,7 @@ func run() int {
 	flag.StringVar(&b.memory, "memory", "256MiB", "storage.memory of the servers")
 	flag.BoolVar(&b.packages, "packages", true, "run the packages' own Go benchmarks too")
 	flag.StringVar(&b.only, "only", "", "measure only loads whose name contains this")
+	flag.BoolVar(&b.apache, "apache", true, "measure Apache BookKeeper beside it, if Java and Maven are there")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

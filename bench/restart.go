@@ -15,49 +15,53 @@ import (
 type started struct {
 	Idle     float64 // resident bytes of an idle server, started after a clean stop
 	Seconds  float64 // from exec after kill -9 under full load until it was ready
-	Replayed float64 // journal bytes in that
+	Replayed float64 // journal bytes in that; 0 = unknown
 }
 
-// restart stops the server and starts it again, then kills it under load and starts it once more.
-func (b *benchmark) restart(ctx context.Context, s *server) (*server, error) {
+// restart starts a peer that was stopped, looks at it idle, kills it under load and starts it once more. It leaves it stopped.
+func (b *benchmark) restart(ctx context.Context, p peer) error {
 	var r started
-	s.stop()
-	s, err := b.startServer(ctx, "1")
-	if err != nil {
-		return s, err
+	if err := p.start(ctx, 1); err != nil {
+		return err
 	}
 	select { // it settles
 	case <-ctx.Done():
-		return s, ctx.Err()
+		return ctx.Err()
 	case <-time.After(time.Second):
 	}
-	r.Idle = float64(loadgen.ResidentBytes(s.endpoints.PID))
+	r.Idle = float64(loadgen.ResidentBytes(p.pids()[0]))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = b.command(ctx, "bindery", "bench", "cluster", "--raw", s.endpoints.Bookies[0], "--outstanding", "2000", "--duration", "1h", "--warmup", "0s") // its server is killed
+		_, _ = b.command(ctx, p, "bindery", "bench", "cluster", "--raw", p.addresses()[0], "--outstanding", "2000", "--duration", "1h", "--warmup", "0s") // its server is killed
 	}()
 	select {
 	case <-ctx.Done():
 	case <-time.After(2 * b.duration):
 	}
-	s.kill()
+	p.kill()
 	<-done
 	start := time.Now()
-	if s, err = b.startServer(ctx, "1"); err != nil {
-		return s, err
+	if err := p.start(ctx, 1); err != nil {
+		return err
 	}
 	r.Seconds = time.Since(start).Seconds()
-	s.stop() // the log is complete then
-	r.Replayed = replayed(s.log.String())
-	b.starts = append(b.starts, r)
-	fmt.Fprintf(os.Stderr, "  start after kill -9: %.2f s, %.0f MB replayed; idle: %.0f MB resident\n", r.Seconds, r.Replayed/1e6, r.Idle/1e6)
-	return b.startServer(ctx, "1")
+	p.stop() // the log is complete then
+	if o, ok := p.(*ours); ok {
+		r.Replayed = replayed(o.p.out.Name())
+	}
+	b.starts[p.name()] = append(b.starts[p.name()], r)
+	fmt.Fprintf(os.Stderr, "  start after kill -9: %.2f s, %.0f MB replayed; idle: %.0f MB resident  %s\n", r.Seconds, r.Replayed/1e6, r.Idle/1e6, p.name())
+	return nil
 }
 
-// replayed finds in a server's log how many bytes its bookie replayed.
-func replayed(log string) float64 {
-	for line := range strings.Lines(log) {
+// replayed finds in a log how many bytes its bookie replayed.
+func replayed(file string) float64 {
+	log, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(log)) {
 		var l struct {
 			Msg   string  `json:"msg"`
 			Bytes float64 `json:"bytes"`

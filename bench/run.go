@@ -6,25 +6,27 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/binderylog/bindery/internal/apache"
 )
 
 // benchmark is one run of all loads.
 type benchmark struct {
-	bin, dir, out, memory, only string
-	rounds                      int
-	duration                    time.Duration
-	packages                    bool
+	bin, dir, out, memory, only, version string
+	rounds                               int
+	duration                             time.Duration
+	packages, apache                     bool
 
-	disk    []disk              // per round
-	figures map[string][]figure // per load and round
-	starts  []started           // per round
-	reads   []catchUp           // per round
+	disk    []disk                         // per round
+	figures map[string]map[string][]figure // per load, peer and round
+	starts  map[string][]started           // per peer and round
+	reads   map[string][]catchUp           // per peer and round
 }
 
 // figure is what a load gave in one round.
@@ -46,7 +48,20 @@ type disk struct {
 }
 
 func (b *benchmark) run(ctx context.Context) error {
-	b.figures = map[string][]figure{}
+	version, err := b.command(ctx, nil, "bindery", "version")
+	if err != nil {
+		return err
+	}
+	b.version = string(bytes.TrimSpace(version))
+	if b.apache {
+		if err := apacheHere(ctx); errors.Is(err, apache.ErrMissing) {
+			fmt.Fprintln(os.Stderr, "without Apache BookKeeper:", err)
+			b.apache = false
+		} else if err != nil {
+			return err
+		}
+	}
+	b.figures, b.starts, b.reads = map[string]map[string][]figure{}, map[string][]started{}, map[string][]catchUp{}
 	for round := range b.rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, b.rounds)
 		d, err := b.measureDisk(ctx)
@@ -67,23 +82,16 @@ func (b *benchmark) run(ctx context.Context) error {
 			return err
 		}
 	}
-	table := b.table(allocations)
-	if _, err := io.WriteString(os.Stdout, table); err != nil {
-		return err
-	}
-	if b.out == "" {
-		return nil
-	}
-	return os.WriteFile(b.out, []byte(table), 0o644)
+	return b.report(allocations).write(b.out)
 }
 
-// command runs one of the programs to its end and returns its standard output. A run that was not clean (exit 1 with a
-// report) is no reason to stop: the table marks it.
-func (b *benchmark) command(ctx context.Context, name string, args ...string) ([]byte, error) {
+// command runs one of the programs to its end and returns its standard output; clients of it find the cluster of a peer. A run
+// that was not clean (exit 1 with a report) is no reason to stop: the table marks it.
+func (b *benchmark) command(ctx context.Context, p peer, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(b.bin, name), args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.Dir = b.workDir()
+	cmd.Dir, cmd.Env = b.dir, clientEnv(p)
 	if err := cmd.Run(); err != nil {
 		err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(errs.String()))
 		return out.Bytes(), err
@@ -91,11 +99,18 @@ func (b *benchmark) command(ctx context.Context, name string, args ...string) ([
 	return out.Bytes(), nil
 }
 
-func (b *benchmark) workDir() string { return b.dir }
+// clientEnv is the environment in which the client commands find the cluster of a peer.
+func clientEnv(p peer) []string {
+	env := os.Environ()
+	if p != nil {
+		env = append(env, "BINDERY_METADATA__URI="+p.metadata())
+	}
+	return env
+}
 
 func (b *benchmark) measureDisk(ctx context.Context) (disk, error) {
 	d := disk{MB: map[int]float64{}, P50: map[int]float64{}}
-	out, err := b.command(ctx, "iobench", "quick", b.dir, "--duration", (2 * b.duration).String(), "--output", "json")
+	out, err := b.command(ctx, nil, "iobench", "quick", b.dir, "--duration", (2 * b.duration).String(), "--output", "json")
 	if err != nil {
 		return d, err
 	}
@@ -120,8 +135,9 @@ func (b *benchmark) measureDisk(ctx context.Context) (disk, error) {
 	return d, nil
 }
 
-// measureKind runs all loads of one kind of server, and with a single bookie what a start and a catch-up read take.
-func (b *benchmark) measureKind(ctx context.Context, kind string) error {
+// measureKind runs all loads of one kind on all peers, one peer after the other for each load, and with a single bookie what a
+// start and a catch-up read take.
+func (b *benchmark) measureKind(ctx context.Context, kind string) (err error) {
 	var list []load
 	for _, l := range loads() {
 		if l.server == kind && strings.Contains(l.name, b.only) {
@@ -131,58 +147,83 @@ func (b *benchmark) measureKind(ctx context.Context, kind string) error {
 	if len(list) == 0 {
 		return nil
 	}
-	var s *server
-	if kind != "" {
-		var err error
-		if s, err = b.startServer(ctx, map[string]string{"one": "1", "three": "3"}[kind]); err != nil {
-			return err
+	peers := b.peers()
+	if kind == "" {
+		peers = []peer{nil}
+	}
+	for _, p := range peers {
+		if p == nil {
+			continue
 		}
-		defer func() { s.remove() }()
-		if err := b.prime(ctx, s, kind); err != nil {
-			return err
+		defer p.remove()
+		if err := p.start(ctx, bookiesOf[kind]); err != nil {
+			return fmt.Errorf("%s: %w", p.name(), err)
+		}
+		if err := b.prime(ctx, p, kind); err != nil {
+			return fmt.Errorf("%s: %w", p.name(), err)
 		}
 	}
 	for _, l := range list {
-		f, err := b.measure(ctx, s, l)
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.name, err)
+		for _, p := range peers {
+			name := ""
+			if p != nil {
+				name = p.name()
+			}
+			f, err := b.measure(ctx, p, l)
+			if err != nil {
+				return fmt.Errorf("%s: %s: %w", name, l.name, err)
+			}
+			if b.figures[l.name] == nil {
+				b.figures[l.name] = map[string][]figure{}
+			}
+			b.figures[l.name][name] = append(b.figures[l.name][name], f)
+			fmt.Fprintf(os.Stderr, "  %-48s %9.0f/s  p99 %.2f ms  %s\n", l.name, f.PerSecond, f.Latency["p99"]/1e3, name)
 		}
-		b.figures[l.name] = append(b.figures[l.name], f)
-		fmt.Fprintf(os.Stderr, "  %-48s %9.0f/s  p99 %.2f ms\n", l.name, f.PerSecond, f.Latency["p99"]/1e3)
 	}
 	if kind != "one" || b.only != "" {
 		return nil
 	}
-	var err error
-	if s, err = b.restart(ctx, s); err != nil {
-		return fmt.Errorf("restart: %w", err)
+	for _, p := range peers { // the others would wake up in between
+		p.stop()
 	}
-	return b.catchUp(ctx, s)
+	for _, p := range peers {
+		if err := errors.Join(b.restart(ctx, p), b.catchUp(ctx, p)); err != nil {
+			return fmt.Errorf("%s: %w", p.name(), err)
+		}
+		p.remove()
+	}
+	return nil
 }
 
+// bookiesOf is how many bookies serve a kind of load.
+var bookiesOf = map[string]int{"one": 1, "three": 3}
+
 // prime drives a new server until its journals have used more segments than they keep.
-func (b *benchmark) prime(ctx context.Context, s *server, kind string) error {
+func (b *benchmark) prime(ctx context.Context, p peer, kind string) error {
 	args := []string{"bench", "cluster", "--outstanding", "1000", "--duration", (2 * b.duration).String(), "--warmup", "0s"}
 	if kind == "one" {
-		args = append(args, "--raw", s.endpoints.Bookies[0])
+		args = append(args, "--raw", p.addresses()[0])
 	}
-	_, err := b.command(ctx, "bindery", args...)
+	_, err := b.command(ctx, p, "bindery", args...)
 	return err
 }
 
 // measure runs one load.
-func (b *benchmark) measure(ctx context.Context, s *server, l load) (figure, error) {
+func (b *benchmark) measure(ctx context.Context, p peer, l load) (figure, error) {
 	args := append(append([]string{}, l.args...), "--duration", b.duration.String(), "--output", "json")
-	if s != nil {
-		args = append(args, "--pid", fmt.Sprint(s.endpoints.PID), "--warmup", "2s")
+	if p != nil {
+		args = append(args, "--warmup", "2s")
+		for _, pid := range p.pids() {
+			args = append(args, "--pid", strconv.Itoa(pid))
+		}
 		for i := range args {
-			args[i] = strings.ReplaceAll(args[i], "%BOOKIE%", s.endpoints.Bookies[0])
+			args[i] = strings.ReplaceAll(args[i], "%BOOKIE%", p.addresses()[0])
 		}
 	}
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "%DIR%", b.dir)
 	}
-	out, err := b.command(ctx, "bindery", args...)
+	out, err := b.command(ctx, p, "bindery", args...)
 	var r struct {
 		figure
 		Adds    float64 `json:"adds_per_s"`

@@ -3,89 +3,102 @@ package main
 import (
 	"fmt"
 	"os"
-	"runtime"
-	"slices"
 	"strings"
-	"time"
 )
 
-// table renders the run as Markdown.
-func (b *benchmark) table(allocations string) string {
+// markdown renders the report.
+func (r *report) markdown() string {
 	var w strings.Builder
-	fmt.Fprintf(&w, "## %s\n\n", time.Now().UTC().Format("2006-01-02"))
-	fmt.Fprintf(&w, "%d cores (%s), kernel %s, %s/%s, Go %s. %d rounds of %v per figure, storage.memory = %s, load generator on the same cores. Median, then the range over the rounds.\n\n",
-		runtime.NumCPU(), processor(), firstLine("/proc/sys/kernel/osrelease"), runtime.GOOS, runtime.GOARCH, strings.TrimPrefix(runtime.Version(), "go"), b.rounds, b.duration, b.memory)
-
+	fmt.Fprintf(&w, "## %s\n\n", r.Date.Format("2006-01-02"))
+	fmt.Fprintf(&w, "%s. %d cores (%s), kernel %s, %s, %s, Go %s. %d rounds of %g s per figure, storage.memory = %s, load generator on the same cores. Median, then the range over the rounds.\n\n",
+		strings.Join(r.Settings.Versions, ", "), r.Machine.Cores, r.Machine.Processor, r.Machine.Kernel, r.Machine.FileSystem, r.Machine.OS, r.Machine.Go, r.Settings.Rounds, r.Settings.Seconds, r.Settings.Memory)
+	if len(r.Settings.Flags) > 0 {
+		fmt.Fprintf(&w, "Apache's bookies: DbLedgerStorage, journal synced, `%s`, the rest as shipped; metadata in ZooKeeper.\n\n", strings.Join(r.Settings.Flags, " "))
+	}
 	fmt.Fprintf(&w, "Disk, one durable write at a time, best method of each round (`iobench quick`):\n\n| group | p50 us | MB/s |\n|---|---|---|\n")
-	for _, size := range []int{4 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20} {
-		var p50, mb []float64
-		for _, d := range b.disk {
-			p50, mb = append(p50, d.P50[size]), append(mb, d.MB[size])
-		}
-		fmt.Fprintf(&w, "| %d KiB | %s | %s |\n", size>>10, spread(p50, "%.0f"), spread(mb, "%.1f"))
+	for _, d := range r.Disk {
+		fmt.Fprintf(&w, "| %d KiB | %s | %s |\n", d.Group>>10, d.P50.Text(0), d.MB.Text(1))
 	}
-
-	fmt.Fprintf(&w, "\n| load | /s | MB/s | share of the disk's best | p50 ms | p99 ms | p99.9 ms | CPU s per million | resident MB | disk bytes per payload byte |\n|---|---|---|---|---|---|---|---|---|---|\n")
-	steal := 0.0
-	for _, l := range loads() {
-		fs := b.figures[l.name]
-		if len(fs) == 0 {
-			continue
-		}
-		get := func(f func(figure) float64) []float64 {
-			out := make([]float64, len(fs))
-			for i := range fs {
-				out[i] = f(fs[i])
-			}
-			return out
-		}
-		var share []float64
-		for i, f := range fs {
-			share = append(share, f.MB/b.disk[i].best())
-			steal = max(steal, f.Steal)
-		}
-		ms := func(name string) string {
-			return spread(get(func(f figure) float64 { return f.Latency[name] / 1e3 }), "%.2f")
-		}
-		note := ""
-		if slices.ContainsFunc(fs, func(f figure) bool { return f.Failed }) {
-			note = " (NOT CLEAN)"
-		}
-		cpu, rss, written := "", "", ""
-		if l.server != "" {
-			cpu = spread(get(func(f figure) float64 { return f.CPU }), "%.1f")
-			rss = spread(get(func(f figure) float64 { return f.RSS / 1e6 }), "%.0f")
-			written = spread(get(func(f figure) float64 { return f.Written }), "%.2f")
-		}
-		fmt.Fprintf(&w, "| %s%s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", l.name, note,
-			spread(get(func(f figure) float64 { return f.PerSecond }), "%.0f"), spread(get(func(f figure) float64 { return f.MB }), "%.1f"),
-			spread(share, "%.2f"), ms("p50"), ms("p99"), ms("p99.9"), cpu, rss, written)
-	}
-	b.writeRestart(&w)
-	fmt.Fprintf(&w, "\nHighest steal of any figure: %.1f %%.\n", 100*steal)
-	if allocations != "" {
-		fmt.Fprintf(&w, "\nThe packages' own benchmarks, with allocations:\n\n```\n%s\n```\n", allocations)
+	r.writeLoads(&w)
+	r.writeRatios(&w)
+	r.writeRest(&w)
+	fmt.Fprintf(&w, "\nHighest steal of any figure: %.1f %%.\n", 100*r.Steal)
+	if r.Packages != "" {
+		fmt.Fprintf(&w, "\nThe packages' own benchmarks, with allocations:\n\n```\n%s\n```\n", r.Packages)
 	}
 	return w.String()
 }
 
-func (b *benchmark) writeRestart(w *strings.Builder) {
-	if len(b.starts) > 0 {
-		var seconds, megabytes, idle []float64
-		for _, s := range b.starts {
-			seconds, megabytes, idle = append(seconds, s.Seconds), append(megabytes, s.Replayed/1e6), append(idle, s.Idle/1e6)
+func (r *report) writeLoads(w *strings.Builder) {
+	fmt.Fprintf(w, "\n| load | on | /s | MB/s | share of the disk's best | p50 ms | p99 ms | p99.9 ms | CPU s per million | resident MB | disk bytes per payload byte |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, l := range r.Loads {
+		for _, p := range l.Peers {
+			name, v := p.Peer, p.Values
+			if !p.Clean {
+				name += " (NOT CLEAN)"
+			}
+			cpu, rss, written := "", "", ""
+			if p.Peer != "" {
+				cpu, rss, written = v["cpu_s_per_million"].Text(1), v["resident_mb"].Text(0), v["disk_bytes_per_byte"].Text(2)
+			}
+			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", l.Name, name, v["adds_per_s"].Text(0), v["payload_mb_per_s"].Text(1), v["share_of_disk"].Text(2),
+				v["p50_ms"].Text(2), v["p99_ms"].Text(2), v["p99.9_ms"].Text(2), cpu, rss, written)
 		}
-		fmt.Fprintf(w, "\nStart after kill -9 under full load: %s s until ready, with %s MB of journal to replay. Idle process (one bookie and the embedded metadata store) after a start: %s MB of anonymous memory.\n",
-			spread(seconds, "%.2f"), spread(megabytes, "%.0f"), spread(idle, "%.0f"))
 	}
-	if len(b.reads) > 0 {
-		var read, disk, share []float64
-		for _, r := range b.reads {
-			read, disk, share = append(read, r.Read), append(disk, r.Disk), append(share, r.Read/r.Disk)
+}
+
+// writeRatios sets the peers beside ours: their figure divided by ours of the same round. Above 1 ours is the smaller one.
+func (r *report) writeRatios(w *strings.Builder) {
+	head := false
+	for _, l := range r.Loads {
+		for _, p := range l.Peers {
+			if p.Ratios == nil {
+				continue
+			}
+			if !head {
+				head = true
+				fmt.Fprintf(w, "\nRatios within the same round, the peer's figure to bindery's: below 1 for adds and above 1 for all others says that bindery is ahead.\n\n"+
+					"| load | peer | adds/s | p50 | p99 | p99.9 | CPU per add | resident | disk bytes |\n|---|---|---|---|---|---|---|---|---|\n")
+			}
+			adds := p.Ratios["adds_per_s"].Text(2)
+			if l.OpenLoop {
+				adds = "given"
+			}
+			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", l.Name, p.Peer, adds, p.Ratios["p50_ms"].Text(1), p.Ratios["p99_ms"].Text(1), p.Ratios["p99.9_ms"].Text(1),
+				p.Ratios["cpu_s_per_million"].Text(1), p.Ratios["resident_mb"].Text(1), p.Ratios["disk_bytes_per_byte"].Text(2))
 		}
-		fmt.Fprintf(w, "\nCatch-up read of a cold ledger of 64 KiB entries through the client: %s MB/s; direct sequential reads of the same logs: %s MB/s; ratio %s.\n",
-			spread(read, "%.0f"), spread(disk, "%.0f"), spread(share, "%.2f"))
 	}
+}
+
+func (r *report) writeRest(w *strings.Builder) {
+	if len(r.Starts) > 0 {
+		fmt.Fprintf(w, "\nA start after kill -9 under full load, and an idle server (ours with the embedded metadata store):\n\n| on | s until it serves | MB of journal replayed | idle, MB resident |\n|---|---|---|---|\n")
+	}
+	for _, p := range r.Starts {
+		replayed := "not told"
+		if p.Values["replayed_mb"].Max > 0 {
+			replayed = p.Values["replayed_mb"].Text(0)
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", p.Peer, p.Values["seconds"].Text(2), replayed, p.Values["idle_resident_mb"].Text(0))
+	}
+	if len(r.Reads) > 0 {
+		fmt.Fprintf(w, "\nCatch-up read of a cold ledger of 64 KiB entries through our client, and writers (5,000/s of 1 KiB) beside %d such readers:\n\n"+
+			"| on | MB/s | direct sequential reads of the same logs, MB/s | share | writers' p99 ms alone | with readers | ratio |\n|---|---|---|---|---|---|---|\n", catchUpReaders)
+	}
+	for _, p := range r.Reads {
+		v := p.Values
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s |\n", p.Peer, v["read_mb_per_s"].Text(0), v["disk_mb_per_s"].Text(0), v["share_of_disk"].Text(2), v["writers_p99_ms"].Text(2), v["writers_p99_ms_readers"].Text(2), v["writers_p99_ratio"].Text(1))
+	}
+}
+
+// Text is the median and, if the rounds differ visibly, their range.
+func (v value) Text(digits int) string {
+	out := fmt.Sprintf("%.*f", digits, v.Median)
+	low, high := fmt.Sprintf("%.*f", digits, v.Min), fmt.Sprintf("%.*f", digits, v.Max)
+	if low != high {
+		out += " (" + low + "-" + high + ")"
+	}
+	return out
 }
 
 // best is the most durable bytes per second that the disk gave at any group size.
@@ -95,19 +108,6 @@ func (d disk) best() float64 {
 		best = max(best, mb)
 	}
 	return best
-}
-
-// spread is the median and, if there is more than one value, the range.
-func spread(v []float64, format string) string {
-	if len(v) == 0 {
-		return ""
-	}
-	s := slices.Sorted(slices.Values(v))
-	out := fmt.Sprintf(format, s[len(s)/2])
-	if len(s) > 1 {
-		out += fmt.Sprintf(" ("+format+"-"+format+")", s[0], s[len(s)-1])
-	}
-	return out
 }
 
 func firstLine(name string) string {
@@ -130,4 +130,24 @@ func processor() string {
 		}
 	}
 	return "unknown"
+}
+
+// fileSystem names the file system that a directory is on, with its mount options.
+func fileSystem(dir string) string {
+	best, name := "", "unknown"
+	data, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return name
+	}
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) < 4 {
+			continue
+		}
+		below := f[1] == "/" || dir == f[1] || strings.HasPrefix(dir, f[1]+"/")
+		if below && len(f[1]) >= len(best) {
+			best, name = f[1], f[2]+" ("+f[3]+")"
+		}
+	}
+	return name
 }

@@ -24,7 +24,7 @@ type benchClusterOptions struct {
 	quorum  ledgerclient.Quorum
 	digest  string
 	raw     string
-	pid     int
+	pids    []int
 	output  outputFormat
 	keep    bool
 	hist    bool
@@ -62,7 +62,7 @@ func newBenchClusterCommand() *cobra.Command {
 	f.IntVar(&o.quorum.Ack, "ack-quorum", 2, "ack quorum")
 	f.StringVar(&o.digest, "digest", "crc32c", "digest of the entries: crc32c, crc32, hmac or dummy")
 	f.StringVar(&o.raw, "raw", "", "drive the bookie at this address instead of a cluster")
-	f.IntVar(&o.pid, "pid", 0, "process to measure processor time and memory of (default: the standalone's)")
+	f.IntSliceVar(&o.pids, "pid", nil, "processes to measure processor time and memory of (default: the standalone's)")
 	f.Uint64Var(&o.plan.Seed, "seed", 1, "seed of the payload")
 	f.BoolVar(&o.keep, "keep-ledgers", false, "do not delete the ledgers at the end")
 	f.BoolVar(&o.metrics, "client-metrics", false, "print the ledger client's metrics, in Prometheus's text format, to standard error at the end")
@@ -94,7 +94,7 @@ func (o *benchClusterOptions) run(c *cobra.Command) error {
 	}
 	var r *loadgen.Result
 	if o.raw != "" {
-		r, err = (&loadgen.Raw{Plan: o.plan, Address: o.raw, ServerPID: o.pid, KeepHistogram: o.hist}).Run(c.Context())
+		r, err = (&loadgen.Raw{Plan: o.plan, Address: o.raw, Servers: o.pids, KeepHistogram: o.hist}).Run(c.Context())
 	} else {
 		r, err = o.runCluster(c)
 	}
@@ -113,15 +113,15 @@ func (o *benchClusterOptions) runCluster(c *cobra.Command) (*loadgen.Result, err
 	if err != nil {
 		return nil, err
 	}
-	if o.pid == 0 {
+	if len(o.pids) == 0 {
 		if ep, err := readEndpoints(defaultDataDir); err == nil && ep.Metadata == uri {
-			o.pid = ep.PID
+			o.pids = []int{ep.PID}
 		}
 	}
 	var r *loadgen.Result
 	err = o.cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
 		r, err = (&loadgen.Cluster{
-			Plan: o.plan, Client: client, Target: uri, ServerPID: o.pid, KeepHistogram: o.hist, KeepLedgers: o.keep,
+			Plan: o.plan, Client: client, Target: uri, Servers: o.pids, KeepHistogram: o.hist, KeepLedgers: o.keep,
 			Create: ledgerclient.CreateOptions{Quorum: o.quorum, Digest: digest},
 		}).Run(ctx)
 		if o.metrics {

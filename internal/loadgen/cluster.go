@@ -18,7 +18,7 @@ type Cluster struct {
 	Client        *ledgerclient.Client
 	Target        string // for the report
 	Create        ledgerclient.CreateOptions
-	ServerPID     int
+	Servers       []int
 	KeepHistogram bool
 	KeepLedgers   bool // leave the ledgers; otherwise they are deleted at the end
 }
@@ -89,7 +89,7 @@ func (r *clusterRun) drive(ctx context.Context) (*Result, error) {
 		})
 	}
 	waitUntil(sendCtx, r.measureFrom)
-	m := startMeter(r.d.ServerPID)
+	m := startMeter(r.d.Servers)
 	from := time.Now()
 	<-sendCtx.Done()
 	elapsed := time.Since(from)

@@ -19,8 +19,8 @@ type Raw struct {
 	Address       string
 	FirstLedger   int64 // ledgers are FirstLedger, FirstLedger+1...; 0 = drawn from an unlikely range
 	Password      string
-	ServerPID     int  // measured if > 0
-	KeepHistogram bool // put the histogram into the result
+	Servers       []int // processes that are measured
+	KeepHistogram bool  // put the histogram into the result
 }
 
 const (
@@ -130,7 +130,7 @@ func (r *rawRun) drive(ctx context.Context) (*Result, error) {
 		})
 	}
 	waitUntil(sendCtx, r.measureFrom)
-	m := startMeter(r.d.ServerPID)
+	m := startMeter(r.d.Servers)
 	from := time.Now()
 	<-sendCtx.Done()
 	elapsed := time.Since(from)

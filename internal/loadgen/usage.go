@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Usage is what a process used during the measured time.
+// Usage is what a process, or several together, used during the measured time.
 type Usage struct {
-	PID           int     `json:"pid,omitempty"`
+	PIDs          []int   `json:"pids,omitempty"`
 	CPUSeconds    float64 `json:"cpu_s"`
 	CPUPerMillion float64 `json:"cpu_s_per_million_adds"`
 	RSSBytes      int64   `json:"resident_bytes"`       // RssAnon + RssShmem at the end; mapped files do not count
@@ -26,7 +26,21 @@ type sample struct {
 	written int64
 }
 
-// sampleProcess reads /proc. On systems without it, ok is false and no usage is reported.
+// sampleProcesses adds up what /proc says of some processes. On systems without it, or if one is gone, ok is false and no usage
+// is reported.
+func sampleProcesses(pids []int) (sum sample, ok bool) {
+	for _, pid := range pids {
+		s, ok := sampleProcess(pid)
+		if !ok {
+			return sum, false
+		}
+		sum.cpu += s.cpu
+		sum.written += s.written
+	}
+	return sum, len(pids) > 0
+}
+
+// sampleProcess reads /proc.
 func sampleProcess(pid int) (s sample, ok bool) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -102,17 +116,15 @@ func machineTimes() (steal, all float64) {
 
 // meter measures this process, a server and the machine between start and stop.
 type meter struct {
-	serverPID            int
+	servers              []int
 	server, self         sample
 	serverOK             bool
 	stealTicks, allTicks float64
 }
 
-func startMeter(serverPID int) *meter {
-	m := &meter{serverPID: serverPID}
-	if serverPID > 0 {
-		m.server, m.serverOK = sampleProcess(serverPID)
-	}
+func startMeter(servers []int) *meter {
+	m := &meter{servers: servers}
+	m.server, m.serverOK = sampleProcesses(servers)
 	m.self, _ = sampleProcess(os.Getpid())
 	m.stealTicks, m.allTicks = machineTimes()
 	return m
@@ -121,8 +133,11 @@ func startMeter(serverPID int) *meter {
 func (m *meter) stop(r *Result) {
 	self, _ := sampleProcess(os.Getpid())
 	r.Generator = Usage{CPUSeconds: self.cpu - m.self.cpu, RSSBytes: ResidentBytes(os.Getpid())}
-	if now, ok := sampleProcess(m.serverPID); ok && m.serverOK {
-		r.Server = &Usage{PID: m.serverPID, CPUSeconds: now.cpu - m.server.cpu, RSSBytes: ResidentBytes(m.serverPID), WrittenBytes: now.written - m.server.written}
+	if now, ok := sampleProcesses(m.servers); ok && m.serverOK {
+		r.Server = &Usage{PIDs: m.servers, CPUSeconds: now.cpu - m.server.cpu, WrittenBytes: now.written - m.server.written}
+		for _, pid := range m.servers {
+			r.Server.RSSBytes += ResidentBytes(pid)
+		}
 	}
 	steal, all := machineTimes()
 	if all > m.allTicks {

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+)
+
+// ours is a standalone: all bookies and the metadata store in one process.
+type ours struct {
+	b         *benchmark
+	p         *program
+	endpoints struct {
+		PID      int
+		Metadata string
+		Bookies  []string
+		Admin    string
+	}
+}
+
+func (o *ours) name() string        { return "bindery" }
+func (o *ours) data() string        { return filepath.Join(o.b.dir, "bindery-data") }
+func (o *ours) pids() []int         { return []int{o.endpoints.PID} }
+func (o *ours) addresses() []string { return o.endpoints.Bookies }
+func (o *ours) metadata() string    { return o.endpoints.Metadata }
+
+func (o *ours) start(ctx context.Context, bookies int) error {
+	_ = os.Remove(filepath.Join(o.data(), "endpoints.json"))
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.b.bin, "bindery"), "standalone", "--data-dir", o.data(), "--ports", "auto",
+		"--bookies", strconv.Itoa(bookies), "--set", "storage.memory="+o.b.memory, "--set", "log.level=info")
+	var err error
+	if o.p, err = launch(cmd, filepath.Join(o.b.dir, "bindery.log")); err != nil {
+		return err
+	}
+	if err := o.p.await(ctx, func() bool { return o.ready(ctx) }); err != nil {
+		o.remove()
+		return err
+	}
+	return nil
+}
+
+func (o *ours) ready(ctx context.Context) bool {
+	data, err := os.ReadFile(filepath.Join(o.data(), "endpoints.json"))
+	if err != nil || json.Unmarshal(data, &o.endpoints) != nil || len(o.endpoints.Bookies) == 0 || o.endpoints.PID != o.p.cmd.Process.Pid {
+		return false
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.endpoints.Admin+"/api/v2/health/ready", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+func (o *ours) stop() { stopAll([]*program{o.p}) }
+func (o *ours) kill() { killAll([]*program{o.p}) }
+
+func (o *ours) remove() {
+	o.kill()
+	_ = os.RemoveAll(o.data())
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/binderylog/bindery/internal/apache"
+)
+
+// report is a run in figures: what the tables, the page and other programs are made from.
+type report struct {
+	Schema   string    `json:"schema"` // bindery-bench/1
+	Date     time.Time `json:"date"`
+	Machine  machine   `json:"machine"`
+	Settings settings  `json:"settings"`
+	Disk     []diskRow `json:"disk"`
+	Loads    []loadRow `json:"loads"`
+	Starts   []peerRow `json:"starts"`
+	Reads    []peerRow `json:"catch_up"`
+	Steal    float64   `json:"highest_steal_share"`
+	Packages string    `json:"packages,omitempty"` // output of the packages' own benchmarks
+}
+
+type machine struct {
+	Cores      int    `json:"cores"`
+	Processor  string `json:"processor"`
+	Kernel     string `json:"kernel"`
+	OS         string `json:"os"`
+	Go         string `json:"go"`
+	FileSystem string `json:"file_system"`
+}
+
+type settings struct {
+	Rounds   int      `json:"rounds"`
+	Seconds  float64  `json:"seconds_per_figure"`
+	Memory   string   `json:"storage_memory"`
+	Versions []string `json:"versions"`
+	Flags    []string `json:"apache_jvm_flags,omitempty"`
+}
+
+// value is the median over the rounds and their range.
+type value struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+type diskRow struct {
+	Group int   `json:"group_bytes"`
+	P50   value `json:"p50_us"`
+	MB    value `json:"durable_mb_per_s"`
+}
+
+// loadRow is one load on all peers.
+type loadRow struct {
+	Name     string    `json:"name"`
+	OpenLoop bool      `json:"open_loop,omitempty"` // the rate was given
+	Peers    []peerRow `json:"peers"`
+}
+
+// peerRow is what one peer gave. A ratio is formed within each round: this peer's figure to that of the first one.
+type peerRow struct {
+	Peer   string           `json:"peer,omitempty"`
+	Clean  bool             `json:"clean"`
+	Values map[string]value `json:"values"`
+	Ratios map[string]value `json:"ratios,omitempty"`
+}
+
+// median returns the median and the range of what a round gave.
+func median(v []float64) value {
+	s := slices.Sorted(slices.Values(v))
+	if len(s) == 0 {
+		return value{}
+	}
+	return value{s[len(s)/2], s[0], s[len(s)-1]}
+}
+
+// columns are the figures of a load.
+var columns = []struct {
+	key string
+	of  func(figure) float64
+}{
+	{"adds_per_s", func(f figure) float64 { return f.PerSecond }},
+	{"payload_mb_per_s", func(f figure) float64 { return f.MB }},
+	{"p50_ms", func(f figure) float64 { return f.Latency["p50"] / 1e3 }},
+	{"p99_ms", func(f figure) float64 { return f.Latency["p99"] / 1e3 }},
+	{"p99.9_ms", func(f figure) float64 { return f.Latency["p99.9"] / 1e3 }},
+	{"cpu_s_per_million", func(f figure) float64 { return f.CPU }},
+	{"resident_mb", func(f figure) float64 { return f.RSS / 1e6 }},
+	{"disk_bytes_per_byte", func(f figure) float64 { return f.Written }},
+}
+
+// report sums up the rounds.
+func (b *benchmark) report(packages string) *report {
+	r := &report{
+		Schema: "bindery-bench/1", Date: time.Now().UTC().Truncate(time.Second), Packages: packages,
+		Machine:  machine{runtime.NumCPU(), processor(), firstLine("/proc/sys/kernel/osrelease"), runtime.GOOS + "/" + runtime.GOARCH, strings.TrimPrefix(runtime.Version(), "go"), fileSystem(b.dir)},
+		Settings: settings{Rounds: b.rounds, Seconds: b.duration.Seconds(), Memory: b.memory, Versions: []string{"bindery " + b.version}},
+	}
+	names := []string{"", (&ours{}).name()}
+	if b.apache {
+		names = append(names, (&apacheBookies{}).name())
+		r.Settings.Versions = append(r.Settings.Versions, "Apache BookKeeper "+apache.BookKeeperVersion, "Apache ZooKeeper "+apache.ZooKeeperVersion)
+		r.Settings.Flags = bookieFlags
+	}
+	for _, size := range []int{4 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20} {
+		var p50, mb []float64
+		for _, d := range b.disk {
+			p50, mb = append(p50, d.P50[size]), append(mb, d.MB[size])
+		}
+		r.Disk = append(r.Disk, diskRow{size, median(p50), median(mb)})
+	}
+	for _, l := range loads() {
+		row := loadRow{Name: l.name, OpenLoop: slices.Contains(l.args, "--rate")}
+		var first []figure
+		for _, name := range names {
+			fs := b.figures[l.name][name]
+			if len(fs) == 0 {
+				continue
+			}
+			p := peerRow{Peer: name, Clean: !slices.ContainsFunc(fs, func(f figure) bool { return f.Failed }), Values: map[string]value{}}
+			for _, c := range columns {
+				p.Values[c.key] = median(each(fs, c.of))
+			}
+			share := make([]float64, len(fs))
+			for i, f := range fs {
+				share[i] = f.MB / b.disk[i].best()
+				r.Steal = max(r.Steal, f.Steal)
+			}
+			p.Values["share_of_disk"] = median(share)
+			if first == nil {
+				first = fs
+			} else {
+				p.Ratios = ratios(first, fs)
+			}
+			row.Peers = append(row.Peers, p)
+		}
+		if len(row.Peers) > 0 {
+			r.Loads = append(r.Loads, row)
+		}
+	}
+	for _, name := range names {
+		if s := b.starts[name]; len(s) > 0 {
+			r.Starts = append(r.Starts, peerRow{Peer: name, Clean: true, Values: map[string]value{
+				"seconds":          median(each(s, func(s started) float64 { return s.Seconds })),
+				"replayed_mb":      median(each(s, func(s started) float64 { return s.Replayed / 1e6 })),
+				"idle_resident_mb": median(each(s, func(s started) float64 { return s.Idle / 1e6 })),
+			}})
+		}
+		if c := b.reads[name]; len(c) > 0 {
+			r.Reads = append(r.Reads, peerRow{Peer: name, Clean: true, Values: map[string]value{
+				"read_mb_per_s":          median(each(c, func(c catchUp) float64 { return c.Read })),
+				"disk_mb_per_s":          median(each(c, func(c catchUp) float64 { return c.Disk })),
+				"share_of_disk":          median(each(c, func(c catchUp) float64 { return c.Read / c.Disk })),
+				"writers_p99_ms":         median(each(c, func(c catchUp) float64 { return c.Alone / 1e3 })),
+				"writers_p99_ms_readers": median(each(c, func(c catchUp) float64 { return c.Beside / 1e3 })),
+				"writers_p99_ratio":      median(each(c, func(c catchUp) float64 { return c.Beside / c.Alone })),
+			}})
+		}
+	}
+	return r
+}
+
+// ratios are those of a peer's figures to the first peer's, round by round.
+func ratios(first, fs []figure) map[string]value {
+	m := map[string]value{}
+	for _, c := range columns {
+		var list []float64
+		for i := range min(len(first), len(fs)) {
+			if a := c.of(first[i]); a > 0 {
+				list = append(list, c.of(fs[i])/a)
+			}
+		}
+		if len(list) > 0 {
+			m[c.key] = median(list)
+		}
+	}
+	return m
+}
+
+func each[T any](list []T, f func(T) float64) []float64 {
+	out := make([]float64, len(list))
+	for i, x := range list {
+		out[i] = f(x)
+	}
+	return out
+}

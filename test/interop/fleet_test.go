@@ -3,12 +3,14 @@
 package interop
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,6 +77,7 @@ type fleet struct {
 	name    string
 	uri     string // as Go and Java take it
 	bookies []*member
+	made    int // bookies so far, also those that are gone
 	client  *ledgerclient.Client
 }
 
@@ -85,6 +88,7 @@ type member struct {
 	kind string // "bindery" or a version of Apache's
 	id   string
 	conf string
+	http string // admin server of one of ours
 }
 
 // kinds of bookies.
@@ -113,8 +117,9 @@ func startFleet(t testing.TB, at metadataStore, name, formatter string, kinds ..
 
 func (f *fleet) add(kind string) *member {
 	port := freePort(f.t)
-	m := &member{f: f, kind: kind, id: fmt.Sprintf("127.0.0.1:%d", port)}
-	dir := filepath.Join(work, fmt.Sprintf("%s-%d", f.name, len(f.bookies)))
+	m := &member{f: f, kind: kind, id: fmt.Sprintf("127.0.0.1:%d", port), http: fmt.Sprintf("127.0.0.1:%d", freePort(f.t))}
+	dir := filepath.Join(work, fmt.Sprintf("%s-%d", f.name, f.made))
+	f.made++
 	f.t.Cleanup(func() { // fleets come one after the other: what the next one needs is given back
 		if !keep {
 			_ = os.RemoveAll(dir)
@@ -142,11 +147,11 @@ segment_size = "16MiB"
 [expert]
 entry_log_size = "32MiB"
 [http]
-listen = "127.0.0.1:%d"
+listen = %q
 [disk]
 allow_shared = true
 allow_any_fs = true
-`, m.id, m.id, f.uri, dir+"/journal", dir+"/ledgers", freePort(f.t)), 0o644))
+`, m.id, m.id, f.uri, dir+"/journal", dir+"/ledgers", m.http), 0o644))
 		out, err := exec.Command(bindery, "node", "init", "--config", m.conf).CombinedOutput()
 		require.NoError(f.t, err, "%s", out)
 	} else {
@@ -225,6 +230,39 @@ func (f *fleet) tryAll(ctx context.Context) error {
 		return err
 	}
 	return cerr
+}
+
+// gone waits until a bookie that was stopped is not registered any more.
+func (f *fleet) gone(t *testing.T, m *member) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		up, err := f.client.Bookies(t.Context())
+		return err == nil && !slices.ContainsFunc(up, func(b ledgerclient.Bookie) bool { return string(b.ID) == m.id })
+	}, patience, 200*time.Millisecond, "%s stays registered", m.id)
+}
+
+// forget takes a bookie off the list.
+func (f *fleet) forget(m *member) {
+	f.bookies = slices.DeleteFunc(f.bookies, func(x *member) bool { return x == m })
+}
+
+// bindery runs a command of ours on the cluster.
+func (f *fleet) bindery(t *testing.T, args ...string) {
+	t.Helper()
+	runOurs(t, append(args, "--metadata", f.uri)...)
+}
+
+// runOurs runs a command of ours and returns what it printed.
+func runOurs(t *testing.T, args ...string) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	var report bytes.Buffer
+	cmd := exec.CommandContext(ctx, bindery, args...)
+	cmd.Stderr = &report
+	out, err := cmd.Output()
+	require.NoError(t, err, "bindery %s:\n%s%s", strings.Join(args, " "), out, &report)
+	return out
 }
 
 // instance returns the cluster's instance id.

@@ -60,7 +60,7 @@ func run(m *testing.M) (int, error) {
 	}
 	code := m.Run()
 	results.print(os.Stdout)
-	for _, line := range shellResults {
+	for _, line := range lines {
 		fmt.Println(line)
 	}
 	if code == 0 {

@@ -99,6 +99,16 @@ func (p *process) kill() {
 	<-p.done
 }
 
+// terminate asks a process to end, and ends it if it does not.
+func (p *process) terminate() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(time.Minute):
+		p.kill()
+	}
+}
+
 // tail returns the end of the output.
 func (p *process) tail() string {
 	b, _ := os.ReadFile(p.log)

@@ -54,17 +54,42 @@ func recoveryStatusOf(t *testing.T, f *fleet) (s struct {
 	return s
 }
 
+// sides are the metadata stores with the version of BookKeeper that works in each.
+var sides = []struct {
+	name    string
+	at      func(t testing.TB) metadataStore
+	version string
+}{
+	{"zookeeper", func(t testing.TB) metadataStore { return startZooKeeper(t) }, newBookKeeper},
+	{"etcd", func(testing.TB) metadataStore { return etcd{} }, pulsarBookKeeper},
+}
+
+// onEachSide runs a test in every metadata store, and notes the outcome; with -short in ZooKeeper only.
+func onEachSide(t *testing.T, test func(t *testing.T, at metadataStore, name, version string)) {
+	for _, s := range sides {
+		if testing.Short() && s.version != newBookKeeper {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			defer func() { note(t, s.name+", BookKeeper "+s.version) }()
+			test(t, s.at(t), s.name, s.version)
+		})
+	}
+}
+
 // TestRecoveryUnderJavasShell: Apache's shell sees and steers our auto-recovery: the elected auditor, the switch both ways, the
 // delay, whose change makes our auditor look at once.
-func TestRecoveryUnderJavasShell(t *testing.T) {
-	f := startFleet(t, startZooKeeper(t), "recovery", ours, ours, ours, ours, ours)
+func TestRecoveryUnderJavasShell(t *testing.T) { onEachSide(t, recoveryUnderJavasShell) }
+
+func recoveryUnderJavasShell(t *testing.T, at metadataStore, name, version string) {
+	f := startFleet(t, at, "recovery-"+name, ours, ours, ours, ours, ours)
 	c := &goClient{f.client}
 	w, err := written(c, plain, 50, size)
 	require.NoError(t, err)
 	require.NoError(t, w.close())
 	says := func(pattern string, args ...string) {
 		t.Helper()
-		out, err := shell(t, newBookKeeper, f.uri, args...)
+		out, err := shell(t, version, f.uri, args...)
 		require.NoError(t, err, "%s", out)
 		require.Regexp(t, pattern, out)
 	}
@@ -73,7 +98,7 @@ func TestRecoveryUnderJavasShell(t *testing.T) {
 	says(regexp.QuoteMeta(auditor), "whoisauditor")
 	out, err := exec.Command(bindery, "recovery", "off", "--metadata", f.uri).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	says("(?i)status.*disabled", "autorecovery")
+	says("(?i)(status|autorecovery) .*disabled", "autorecovery")
 	says("", "autorecovery", "-enable")
 	require.True(t, recoveryStatusOf(t, f).Enabled)
 
@@ -89,15 +114,17 @@ func TestRecoveryUnderJavasShell(t *testing.T) {
 }
 
 // TestJavasRecoveryOnOurBookies: Apache's AutoRecovery makes up for a bookie of ours that is lost.
-func TestJavasRecoveryOnOurBookies(t *testing.T) {
+func TestJavasRecoveryOnOurBookies(t *testing.T) { onEachSide(t, javasRecoveryOnOurBookies) }
+
+func javasRecoveryOnOurBookies(t *testing.T, at metadataStore, name, version string) {
 	t.Setenv("BINDERY_RECOVERY__ENABLED", "false")
-	f := startFleet(t, startZooKeeper(t), "recovery-java", ours, ours, ours, ours, ours)
+	f := startFleet(t, at, "recovery-java-"+name, ours, ours, ours, ours, ours)
 	c := &goClient{f.client}
 	w, err := written(c, plain, 50, size)
 	require.NoError(t, err)
 	require.NoError(t, w.close())
 	require.Empty(t, recoveryStatusOf(t, f).Auditor)
-	startJavasRecovery(t, f)
+	startJavasRecovery(t, f, version)
 	auditor(t, f, func(name string) bool { return name != "" })
 	b := holderOf(t, f, w.id())
 	b.kill()
@@ -109,12 +136,12 @@ func TestJavasRecoveryOnOurBookies(t *testing.T) {
 }
 
 // startJavasRecovery starts Apache's auditor and worker as a process of their own.
-func startJavasRecovery(t *testing.T, f *fleet) *process {
+func startJavasRecovery(t *testing.T, f *fleet, version string) *process {
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "recovery.conf")
 	require.NoError(t, os.WriteFile(conf, fmt.Appendf(nil, "metadataServiceUri=%s\nallowLoopback=true\nbookiePort=%d\nadvertisedAddress=127.0.0.1\nlostBookieRecoveryDelay=0\n"+
 		"journalDirectory=%s\nledgerDirectories=%s\nhttpServerEnabled=false\n", f.uri, freePort(t), dir, dir), 0o644))
-	return start(t, "autorecovery", jvm("256m", []string{bookkeeperJars(t, newBookKeeper)}, "org.apache.bookkeeper.replication.AutoRecoveryMain", "-conf", conf), work)
+	return start(t, "autorecovery", jvm("256m", []string{bookkeeperJars(t, version)}, "org.apache.bookkeeper.replication.AutoRecoveryMain", "-conf", conf), work)
 }
 
 // auditor waits until the elected auditor is as asked for, and returns its name.
@@ -129,21 +156,23 @@ func auditor(t *testing.T, f *fleet, ok func(name string) bool) (name string) {
 
 // TestR16MixedAuditors: one candidate of Apache's and one of ours, which has the role alone; each takes over when the other
 // one's process dies, and both name the elected one.
-func TestR16MixedAuditors(t *testing.T) {
+func TestR16MixedAuditors(t *testing.T) { onEachSide(t, mixedAuditors) }
+
+func mixedAuditors(t *testing.T, at metadataStore, name, version string) {
 	t.Setenv("BINDERY_RECOVERY__ENABLED", "false")
-	f := startFleet(t, startZooKeeper(t), "auditors", ours, ours, ours, ours)
+	f := startFleet(t, at, "auditors-"+name, ours, ours, ours, ours)
 	node := func() *process {
 		cmd := exec.Command(bindery, "run", "--roles", "recovery", "--set", "http.listen=", "--config", f.bookies[0].conf)
 		return start(t, "recovery-role", cmd, work)
 	}
 	first := node()
 	own := auditor(t, f, func(name string) bool { return name != "" })
-	java := startJavasRecovery(t, f)
+	java := startJavasRecovery(t, f, version)
 	time.Sleep(5 * time.Second) // it stands, and waits
 	require.Equal(t, own, recoveryStatusOf(t, f).Auditor)
 	first.kill()
 	theirs := auditor(t, f, func(name string) bool { return name != "" && name != own })
-	out, err := shell(t, newBookKeeper, f.uri, "whoisauditor")
+	out, err := shell(t, version, f.uri, "whoisauditor")
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, out, theirs)
 	second := node()

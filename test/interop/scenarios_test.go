@@ -40,7 +40,10 @@ var faults = []scenario{
 
 var plain = ledgerSpec{ensemble: 3, write: 3, ack: 2, digest: "CRC32C"}
 
-const size = 1000
+const (
+	size     = 1000
+	patience = time.Minute // with what takes a moment
+)
 
 // check compares what a reader returned.
 func check(what string, ledger, first, last int64, size int, n int, sum string, err error) error {
@@ -157,7 +160,7 @@ func tail(_ *fleet, w, r client) error {
 		if _, _, err := wr.append(1, size); err != nil {
 			return fmt.Errorf("append after a reader came: %w", err)
 		}
-		lac, err := await(last-1, rd.lac)
+		lac, err := await(last-1, rd.lac, patience)
 		if err != nil {
 			return err
 		}
@@ -176,15 +179,15 @@ func tail(_ *fleet, w, r client) error {
 }
 
 // await asks until a number is reached.
-func await(least int64, ask func() (int64, error)) (int64, error) {
-	deadline := time.Now().Add(20 * time.Second)
+func await(least int64, ask func() (int64, error), patience time.Duration) (int64, error) {
+	deadline := time.Now().Add(patience)
 	for {
 		n, err := ask()
 		if err != nil || n >= least {
 			return n, err
 		}
 		if time.Now().After(deadline) {
-			return n, fmt.Errorf("still at %d after 20 s, %d was expected", n, least)
+			return n, fmt.Errorf("still at %d after %v, %d was expected", n, patience, least)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -192,10 +195,10 @@ func await(least int64, ask func() (int64, error)) (int64, error) {
 
 // longPoll waits for an entry that does not exist yet.
 func longPoll(f *fleet, w, r client) error {
-	patience := 5 * time.Second
+	soon := 5 * time.Second
 	if f.apache() {
 		// A LAC that is no news uses up a waiting long poll of Apache's bookies, which then answer at its end (10 s for ours).
-		patience = 15 * time.Second
+		soon = 15 * time.Second
 	}
 	wr, err := written(w, plain, 5, size)
 	if err != nil {
@@ -220,7 +223,7 @@ func longPoll(f *fleet, w, r client) error {
 		return fmt.Errorf("long poll: %w", err)
 	case got != 5 || sum != want(wr.id(), 5, 5, size):
 		return fmt.Errorf("the long poll brought entry %d instead of 5, or wrong content", got)
-	case took > patience:
+	case took > soon:
 		return fmt.Errorf("the long poll answered %v after the entry was there", took)
 	}
 	if err := rd.forget(); err != nil {
@@ -388,7 +391,7 @@ func ensembleChange(f *fleet, w, r client) error {
 		}
 		return 1, nil
 	}
-	if _, err := await(1, changed); err != nil {
+	if _, err := await(1, changed, patience); err != nil {
 		return fmt.Errorf("ensemble change: %w", err)
 	}
 	if last, _, err = wr.append(20, size); err != nil {

@@ -62,15 +62,13 @@ func shells(t *testing.T, f *fleet, versions []string) {
 			if !ok {
 				t.Logf("%s", out[max(0, len(out)-3000):])
 			}
-			shellResults = append(shellResults, fmt.Sprintf("%-4s  shell %s  %s", map[bool]string{true: "ok", false: "FAIL"}[ok], v, strings.Join(cmd.args, " ")))
+			lines = append(lines, fmt.Sprintf("%-4s  shell %s  %s", map[bool]string{true: "ok", false: "FAIL"}[ok], v, strings.Join(cmd.args, " ")))
 		}
 		_, err = c.open(doomed.id(), plain.digest, false)
 		require.ErrorIs(t, err, errNoLedger, "deleteledger")
 		recoverByShell(t, f, v)
 	}
 }
-
-var shellResults []string
 
 // recoverByShell lets the shell copy what a dead bookie of ours stored to the others.
 func recoverByShell(t *testing.T, f *fleet, version string) {
@@ -93,7 +91,7 @@ func recoverByShell(t *testing.T, f *fleet, version string) {
 		require.NotContains(t, m.Fragments[0].Bookies, bookieOf(v.id), "the shell has replaced the dead bookie")
 		require.NoError(t, sealed(c, w.id(), plain.digest, false, 29, size))
 	}
-	shellResults = append(shellResults, fmt.Sprintf("%-4s  shell %s  recover BOOKIE", map[bool]string{true: "ok", false: "FAIL"}[ok], version))
+	lines = append(lines, fmt.Sprintf("%-4s  shell %s  recover BOOKIE", map[bool]string{true: "ok", false: "FAIL"}[ok], version))
 	v.start()
 	f.ready()
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"testing"
 	"text/tabwriter"
 )
 
@@ -35,6 +36,25 @@ func (t *table) set(row, col, outcome string) {
 	add(&t.rows, row)
 	add(&t.cols, col)
 	t.cell[[2]string{row, col}] = outcome
+}
+
+// lines are the outcomes of what is no pair of clients: a command of the shell, or a whole story.
+var lines []string
+
+// note adds the outcome of a test that is a story of its own to what is printed at the end.
+func note(t *testing.T, against string) {
+	name, _, _ := strings.Cut(strings.TrimPrefix(t.Name(), "Test"), "/")
+	lines = append(lines, fmt.Sprintf("%-4s  %s  %s", outcomeOf(t), name, against))
+}
+
+func outcomeOf(t *testing.T) string {
+	switch {
+	case t.Failed():
+		return "FAIL"
+	case t.Skipped():
+		return "n/a"
+	}
+	return "ok"
 }
 
 // print writes one line for each row and a count of the outcomes.

@@ -138,7 +138,11 @@ func (e *engine) replay(ctx context.Context) (replayed, error) {
 		e.replayTotal.Add(int64(j.Stats().Segments) * e.o.Journal.SegmentSize)
 	}
 	for i := range e.journals {
-		r, err := e.replayOne(ctx, i, journal.Position(marks[i]))
+		from := journal.Position(marks[i])
+		if from == 0 && len(e.st.Lost()) == 0 {
+			from = 1 // nothing was ever flushed: every group has to be there
+		}
+		r, err := e.replayOne(ctx, i, from)
 		if err != nil {
 			return out, fmt.Errorf("replay journal %s: %w", e.o.JournalDirs[i], err)
 		}

@@ -19,6 +19,7 @@ import (
 //	<id>.jnl    a segment; id is 16 hexadecimal digits and never used again
 //	<id>.zero   a spare whose every block has been written once
 //	<id>.alloc  a spare whose space is reserved, its blocks perhaps never written
+//	journal.note  which segment has to be there; see note.go
 const (
 	currentDir  = "current"
 	liveSuffix  = ".jnl"
@@ -68,21 +69,35 @@ type spareFile struct {
 
 // directory is what dir/current holds.
 type directory struct {
+	dir      string
 	segments []*segmentFile // by id
 	spares   []*spareFile
-	maxID    uint64 // highest id in any name or header
+	maxID    uint64 // highest id in any name or header, and in the note
+	note     *note  // nil: there is none, or it can not be read
+	noteErr  error  // why it can not be read
 }
 
 // readDirectory lists dir/current and reads the segment headers.
 func readDirectory(fs vfs.FS, dir string) (*directory, error) {
+	d := &directory{dir: dir}
+	// Before the names, so that what it names is among them also beside a running journal.
+	var err error
+	d.note, err = readNote(fs, dir)
+	switch {
+	case corrupt.Is(err):
+		d.noteErr = err
+	case err != nil:
+		return nil, err
+	case d.note != nil:
+		d.maxID = d.note.highest
+	}
 	names, err := fs.List(filepath.Join(dir, currentDir))
 	if errors.Is(err, iofs.ErrNotExist) {
-		return &directory{}, nil
+		return d, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list journal %s: %w", dir, err)
 	}
-	d := &directory{}
 	for _, n := range names {
 		id, suffix, ok := parseName(n)
 		if !ok {
@@ -99,6 +114,9 @@ func readDirectory(fs vfs.FS, dir string) (*directory, error) {
 			return nil, err
 		}
 		d.segments = append(d.segments, s)
+		if s.err == nil && s.header.flags&flagNoted != 0 && d.note == nil && d.noteErr == nil {
+			d.noteErr = corrupt.New(filepath.Join(dir, currentDir, noteName), 0, "journal note", iofs.ErrNotExist)
+		}
 	}
 	slices.SortFunc(d.segments, func(a, b *segmentFile) int {
 		if a.id < b.id {

@@ -27,6 +27,7 @@ const (
 
 	flagFresh  = 1 << 0 // begun by Start: first and prevLast are exact
 	flagZeroed = 1 << 1 // every block of the file had been written when the header was
+	flagNoted  = 1 << 2 // the directory has a note
 )
 
 // runShift places the first position of a run: a segment that Start begins with id n has first sequence n<<runShift.

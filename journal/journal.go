@@ -37,6 +37,10 @@ type Journal struct {
 	from    Position
 	lastSeq uint64 // last group on disk before Start
 
+	// Guarded by life until Start, then the preparer's; after it has ended, Close's.
+	note  note // as it is on disk; gone may be ahead
+	noted bool // there is one that can be read
+
 	mu      sync.Mutex // guards everything down to the goroutines' part
 	started bool
 	closing bool // no more appends; what is there goes out without waiting for company
@@ -165,6 +169,13 @@ func (j *Journal) replay(from Position, fn func(Record) error) (Replayed, error)
 	}
 	j.found, j.from, j.lastSeq = d, from, w.last
 	j.maxID = max(j.maxID, d.maxID)
+	j.note, j.noted = note{}, d.note != nil
+	if j.noted {
+		j.note = *d.note
+	}
+	if w.missing { // so that it is found again until the mark lies behind it, whatever is changed from here on
+		j.note.gone = max(j.note.gone, uint64(from), w.last, 1)
+	}
 	j.adopt(d, w)
 	j.report(&r)
 	j.mu.Lock()
@@ -441,6 +452,9 @@ func (j *Journal) Close() error {
 
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.err == nil {
+		j.noteClosed()
+	}
 	return errors.Join(j.err, j.releaseLocked())
 }
 

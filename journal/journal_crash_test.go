@@ -400,7 +400,7 @@ func newGate() *gate {
 func (g *gate) String() string { return "gate" }
 
 func (g *gate) Inject(op errorfs.Op) errorfs.Fault {
-	if op.Kind != errorfs.Write || op.Off == 0 || op.Len == zeroChunk { // a header, or zeroes
+	if op.Kind != errorfs.Write || op.Off == 0 || op.Len == zeroChunk || op.Len == noteBytes { // a header, zeroes, or the note
 		return errorfs.Fault{}
 	}
 	g.mu.Lock()

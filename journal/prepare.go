@@ -187,8 +187,8 @@ type namesError struct{ err error }
 func (e *namesError) Error() string { return e.err.Error() }
 func (e *namesError) Unwrap() error { return e.err }
 
-// stamp turns a spare file into the segment s: its header is durable before it gets its name, its name before it gets a
-// group. So a file with the name of a segment always has, or had, a whole header.
+// stamp turns a spare file into the segment s: its header is durable before it gets its name, its name and the note of it
+// before it gets a group. So a file with the name of a segment always has, or had, a whole header.
 func (j *Journal) stamp(s *segment, spare *spareFile, h segmentHeader) (f vfs.File, err error) {
 	if f, err = j.io.open(j.fs, j.dir, spare.name); err != nil {
 		return nil, err
@@ -211,6 +211,9 @@ func (j *Journal) stamp(s *segment, spare *spareFile, h segmentHeader) (f vfs.Fi
 	if err = j.fs.SyncDir(j.current()); err != nil {
 		return f, &namesError{fmt.Errorf("sync the segment's name: %w", err)}
 	}
+	if err = j.noteNamed(s.id); err != nil {
+		return f, err
+	}
 	invariant.CrashPoint("journal.segment-ready")
 	return f, nil
 }
@@ -218,6 +221,7 @@ func (j *Journal) stamp(s *segment, spare *spareFile, h segmentHeader) (f vfs.Fi
 // writeHeader makes the header of s durable in the file of a spare.
 func (j *Journal) writeHeader(s *segment, spare *spareFile, f vfs.File, h segmentHeader) error {
 	h.id, h.salt, h.size, h.created = s.id, s.salt, s.size, time.Now().UnixNano()
+	h.flags |= flagNoted
 	if spare.zeroed {
 		h.flags |= flagZeroed
 	}
@@ -332,6 +336,9 @@ func (j *Journal) trimLocked(s *segment) time.Duration {
 // recycle makes a spare of a segment, or removes it, and makes that durable, so that segments go in order. synced with
 // an error means that nothing has changed.
 func (j *Journal) recycle(s *segment, keep bool) (f *spareFile, synced bool, err error) {
+	if err := j.noteGone(s); err != nil {
+		return nil, true, err
+	}
 	if keep && s.size == j.o.SegmentSize {
 		suffix := allocSuffix
 		if s.zeroed {

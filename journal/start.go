@@ -163,14 +163,18 @@ func (j *Journal) dropEmpty() error {
 // fresh makes the segment that this run begins with. It prefers a spare, so that a full disk does not matter.
 func (j *Journal) fresh() (*segment, error) {
 	j.maxID = max(j.maxID, uint64(j.from)>>runShift, j.lastSeq>>runShift)
-	j.newest = 0
-	if len(j.live) > 0 {
-		j.newest = j.live[len(j.live)-1].id
-	}
+	j.newest = j.newestLive()
 	s := j.newSegmentLocked()
-	s.first = max(s.id<<runShift, uint64(j.from), j.lastSeq+1)
+	s.first = max(s.id<<runShift, uint64(j.from), j.lastSeq+1, j.note.gone+1)
 	if err := j.dropWrongSizes(); err != nil {
 		return nil, err
+	}
+	if !j.noted {
+		if err := j.writeNote(note{newest: j.newestLive(), highest: j.newestLive()}); vfs.IsNoSpace(err) {
+			return nil, &NoSpaceError{Dir: j.dir, Need: s.size, Err: err}
+		} else if err != nil {
+			return nil, fmt.Errorf("start journal %s: %w", j.dir, err)
+		}
 	}
 	file := j.pickSpareLocked(0)
 	if file == nil {
@@ -202,6 +206,14 @@ func (j *Journal) fresh() (*segment, error) {
 	return s, nil
 }
 
+// newestLive returns the id of the newest segment that is there, 0 for none.
+func (j *Journal) newestLive() uint64 {
+	if len(j.live) == 0 {
+		return 0
+	}
+	return j.live[len(j.live)-1].id
+}
+
 // dropWrongSizes removes spares of another segment size.
 func (j *Journal) dropWrongSizes() error {
 	kept := j.spares[:0]
@@ -228,6 +240,10 @@ func (j *Journal) Trim(p Position) error {
 	j.life.Lock()
 	defer j.life.Unlock()
 	if done, err := j.trimStarted(p); done { // started meanwhile
+		return err
+	}
+	if err := j.dropEmpty(); err != nil { // an empty segment does not stay behind alone
+		j.found = nil
 		return err
 	}
 	for s := j.trimmableLocked(); s != nil; s = j.trimmableLocked() {

@@ -22,7 +22,10 @@ const damageMax = 1 << 16
 // A walk opens one file at a time, and holds two chunks of it, more if a group is larger.
 type walk struct {
 	fs       vfs.FS
+	dir      string
 	segments []*segmentFile
+	note     *note
+	noteErr  error
 	from     uint64
 	emit     func(Record) error                           // may be nil
 	onGroup  func(*segmentFile, int64, groupHeader) error // may be nil; each group that is read, before its records
@@ -37,6 +40,8 @@ type walk struct {
 	looked bool   // ahead is known
 	final  place  // the last group found by that look
 	last   uint64 // sequence of the last group that was read
+
+	missing bool // segments that the mark needs were deleted, and only the note knows of it
 
 	// Per segment id.
 	used    map[uint64]int64  // where the last group that was read ends
@@ -62,7 +67,7 @@ func (p place) after(q place) bool { return p.seg > q.seg || p.seg == q.seg && p
 // newWalk prepares a walk over d. r must be empty.
 func newWalk(fs vfs.FS, d *directory, from uint64, r *Replayed) *walk {
 	r.Whole = true
-	return &walk{fs: fs, segments: d.segments, from: from, res: r,
+	return &walk{fs: fs, dir: d.dir, segments: d.segments, note: d.note, noteErr: d.noteErr, from: from, res: r,
 		used: map[uint64]int64{}, firsts: map[uint64]uint64{}, visited: map[uint64]bool{}}
 }
 
@@ -150,6 +155,7 @@ func (w *walk) run() (err error) {
 	if err := w.goneBefore(first); err != nil {
 		return err
 	}
+	w.goneAtEnd()
 	for a := first; a < len(w.segments); {
 		if s := w.segments[a]; s.err != nil {
 			w.lostSegment(s)

@@ -27,6 +27,7 @@ var layers = map[string]int{
 	"tools/iobench":                  10,
 	"tools/iobench/result":           5,
 	"tools/iobench/chart":            0,
+	"tools/iobench/compare":          6,
 	"tools/iobench/report":           7,
 	"tools/iobench/modeldisk":        5,
 	"tools/iobench/engine":           6,
@@ -175,7 +176,8 @@ func TestImportsGoDownwards(t *testing.T) {
 // testOnly packages are fakes and suites that any package's tests may use.
 func testOnly(dir string) bool {
 	switch dir {
-	case "internal/vfs/memfs", "internal/vfs/errorfs", "internal/vfs/vfstest", "internal/metadata/metadatatest", "internal/metadata/memmeta":
+	case "internal/vfs/memfs", "internal/vfs/errorfs", "internal/vfs/vfstest", "internal/metadata/metadatatest", "internal/metadata/memmeta",
+		"offload/objstore/mem", "offload/objstore/faulty", "offload/objstore/faultproxy", "offload/objstore/objstoretest", "offload/objstore/s3test":
 		return true
 	}
 	return false

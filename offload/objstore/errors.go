@@ -157,6 +157,3 @@ const (
 	OpAbort    Op = "abort_upload"
 	OpUploads  Op = "list_uploads"
 )
-
-// Ops lists them all.
-var Ops = []Op{OpPut, OpGet, OpHead, OpDelete, OpList, OpCreate, OpPart, OpComplete, OpAbort, OpUploads}

@@ -51,6 +51,9 @@ type AreaOptions struct {
 // areaMin is what an area that could not be filled in time must have.
 const areaMin = 8 * MiB
 
+// FillMin is the least time that filling an area is given.
+const FillMin = 250 * time.Millisecond
+
 // NewArea makes a test file, opens it in all the ways asked for, unlinks it, and brings its blocks into the state asked
 // for. A way that is refused is remembered and never replaced by another.
 func (e *Env) NewArea(ctx context.Context, o AreaOptions) (a *Area, err error) {
@@ -205,6 +208,9 @@ func (a *Area) DropCache() { a.own.DropCache(0, a.size) }
 
 // Refused returns why a method can not be used here, or nil.
 func (a *Area) Refused(m journal.IOMethod) error { return a.refused[m] }
+
+// Refuse notes that a method turned out not to work here.
+func (a *Area) Refuse(m journal.IOMethod, why error) { a.refused[m] = why }
 
 // NoSectors returns why parts of blocks can not be written, or nil.
 func (a *Area) NoSectors() error { return a.noSect }

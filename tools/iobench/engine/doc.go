@@ -16,5 +16,6 @@
 //   - The first error of a disk ends the load. It is a *DiskError, never a sample.
 //   - No more is written than the Meter allows.
 //
-// Goroutines: one per worker, joined before Run returns. An Env and its areas are used by one Run at a time.
+// Goroutines: one per worker, joined before Run returns. Several Runs may use an Env at once, each its own probe and
+// workers.
 package engine

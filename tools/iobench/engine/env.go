@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/binderylog/bindery/internal/vfs"
@@ -25,6 +26,13 @@ type Sectors interface {
 // Flusher is a file that can start writing cached pages without waiting for the disk to have them.
 type Flusher interface {
 	FlushRange(off, n int64) error
+}
+
+// Report tells whoever watches how far a chapter is.
+func (e *Env) Report(chapter, cell string, done float64) {
+	if e.Progress != nil {
+		e.Progress(Progress{Chapter: chapter, Cell: cell, Done: done})
+	}
 }
 
 // Unnamed is a file system that can make files without a name. What has no name can not be left behind.
@@ -52,7 +60,7 @@ type Env struct {
 	Progress func(Progress)  // told about once a second; nil: nobody is
 	Fixed    string          // a device or file that takes the place of test files (`raw`); it is neither made nor removed
 	FixedEnd int64           // its size
-	cells    int
+	cells    atomic.Int64
 }
 
 // Sensed is what sensors say; what is 0 is not known.
@@ -82,6 +90,9 @@ func (e *DiskError) Error() string {
 }
 
 func (e *DiskError) Unwrap() error { return e.Err }
+
+// WaitUntil sleeps.
+func (e *Env) WaitUntil(t time.Time) { e.wait(t) }
 
 func (e *Env) wait(until time.Time) {
 	if e.Wait != nil {

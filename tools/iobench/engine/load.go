@@ -12,6 +12,7 @@ import (
 // Load is operations to be done for a time.
 type Load struct {
 	Probe    *Probe
+	Also     *Probe // counts the same; may be nil
 	Workers  []Worker
 	Rate     float64       // open loop: operations a second over all workers; 0: closed loop
 	Duration time.Duration // operations begin, or are due, within it
@@ -52,10 +53,10 @@ func (e *Env) Run(ctx context.Context, l Load) error {
 			return err
 		}
 	}
-	// The garbage of what went before is no property of the disk.
-	runtime.GC()
 	r := &run{load: l, probe: l.Probe, env: e, ctx: ctx}
-	r.probe.beginRound(e)
+	for _, p := range r.probes() {
+		p.beginRound(e)
+	}
 	r.start = time.Now()
 	r.end = r.start.Add(l.Duration)
 	if l.Rate > 0 {
@@ -81,11 +82,28 @@ func (e *Env) Run(ctx context.Context, l Load) error {
 		}
 	}
 	// What a worker prepares between two operations is not the disk's time.
-	r.probe.endRound(e, time.Since(r.start)-time.Duration(r.prep.Load()/int64(max(len(l.Workers), 1))))
+	elapsed := time.Since(r.start) - time.Duration(r.prep.Load()/int64(max(len(l.Workers), 1)))
+	for _, p := range r.probes() {
+		p.endRound(e, elapsed)
+	}
 	if r.err == nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return r.err
+}
+
+func (r *run) probes() []*Probe {
+	if r.load.Also == nil {
+		return []*Probe{r.probe}
+	}
+	return []*Probe{r.probe, r.load.Also}
+}
+
+func (r *run) record(intended, start, end time.Time, parts Parts, late bool) {
+	r.probe.record(intended, start, end, parts, late)
+	if r.load.Also != nil {
+		r.load.Also.record(intended, start, end, parts, late)
+	}
 }
 
 // fail keeps the first error and ends the load. What the meter or the context say passes as it is; all else is the disk.
@@ -124,7 +142,7 @@ func (r *run) closed(w Worker) {
 			return
 		}
 		r.bytes.Add(parts.Written)
-		r.probe.record(start, start, end, parts, false)
+		r.record(start, start, end, parts, false)
 		if err := w.Prepare(r.ctx); err != nil {
 			r.fail(err)
 			return
@@ -146,7 +164,7 @@ func (r *run) open(w Worker) {
 		switch {
 		case now.After(r.stop):
 			// Never started: it has waited at least so long.
-			r.probe.record(intended, now, now, Parts{}, true)
+			r.record(intended, now, now, Parts{}, true)
 			continue
 		case !late:
 			r.env.wait(intended)
@@ -162,7 +180,7 @@ func (r *run) open(w Worker) {
 			intended = start // it was waiting: what the kernel took to wake it is not the disk's
 		}
 		r.bytes.Add(parts.Written)
-		r.probe.record(intended, start, end, parts, late)
+		r.record(intended, start, end, parts, late)
 		if err := w.Prepare(r.ctx); err != nil {
 			r.fail(err)
 			return

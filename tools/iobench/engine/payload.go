@@ -16,7 +16,7 @@ type Payload struct {
 }
 
 // payloadBytes is how much random data a payload draws from; the numbers in the blocks make the rest different.
-const payloadBytes = 4 * MiB
+const payloadBytes = MiB
 
 // NewPayload returns a payload for writes of up to n bytes.
 func NewPayload(seed uint64, n int) *Payload {

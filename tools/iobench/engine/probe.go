@@ -215,3 +215,28 @@ func (p *Probe) Stalls() *result.Stalls {
 	}
 	return p.stalls.result(p.Cell.ID)
 }
+
+// Bytes is how many bytes were moved.
+func (p *Probe) Bytes() int64 { return p.bytes }
+
+// OneRound forgets how the operations were divided into rounds: each was one by itself.
+func (p *Probe) OneRound() {
+	if len(p.rounds) == 0 {
+		return
+	}
+	r := p.rounds[0]
+	r.ElapsedS, r.Ops = p.elapsed.Seconds(), p.ops
+	r.P50US, r.P99US, r.MaxUS = us(p.total.ValueAtQuantile(50)), us(p.total.ValueAtQuantile(99)), us(p.total.Max())
+	p.rounds = []result.Round{r}
+}
+
+// Begin, Count and End are for loads that Run does not drive: a round begins, an operation is counted, the round ends.
+func (p *Probe) Begin(e *Env) { p.beginRound(e) }
+
+// Count counts an operation.
+func (p *Probe) Count(intended, start, end time.Time, parts Parts, late bool) {
+	p.record(intended, start, end, parts, late)
+}
+
+// End ends the round.
+func (p *Probe) End(e *Env, elapsed time.Duration) { p.endRound(e, elapsed) }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"runtime"
 	"time"
 )
 
@@ -15,11 +16,10 @@ type Contender struct {
 // so that none is always the first after a pause.
 func (e *Env) Interleave(ctx context.Context, rounds int, list []Contender, chapter string) error {
 	for round := range rounds {
+		runtime.GC() // the garbage of what went before is no property of the disk
 		for i := range list {
 			c := &list[(i+round)%len(list)]
-			if e.Progress != nil {
-				e.Progress(Progress{Chapter: chapter, Cell: c.Probe.Cell.ID, Done: (float64(round) + float64(i)/float64(len(list))) / float64(rounds)})
-			}
+			e.Report(chapter, c.Probe.Cell.ID, (float64(round)+float64(i)/float64(len(list)))/float64(rounds))
 			if c.Before != nil {
 				if err := c.Before(ctx); err != nil {
 					return err

@@ -72,8 +72,7 @@ func (a *Area) DurableWriter(m journal.IOMethod, size int) (Worker, error) {
 
 // payload returns one of its own for each worker.
 func (e *Env) payload(size int) *Payload {
-	e.cells++
-	return NewPayload(e.Seed+uint64(e.cells)<<8, size)
+	return NewPayload(e.Seed+uint64(e.cells.Add(1))<<8, size)
 }
 
 func (w *durableWriter) Prepare(ctx context.Context) error {
@@ -308,3 +307,86 @@ func (w *funcWorker) Prepare(ctx context.Context) error {
 }
 
 func (w *funcWorker) Do() (Parts, error) { return w.do() }
+
+// Bursts makes a worker do n operations at once and then nothing until the next burst is due.
+func Bursts(w Worker, n int, every time.Duration) Worker { return &bursts{w: w, n: n, every: every} }
+
+type bursts struct {
+	w     Worker
+	n     int
+	every time.Duration
+	done  int
+	next  time.Time
+}
+
+func (b *bursts) Prepare(ctx context.Context) error {
+	if err := b.w.Prepare(ctx); err != nil {
+		return err
+	}
+	if b.done%b.n == 0 {
+		if now := time.Now(); b.done > 0 && now.Before(b.next) {
+			t := time.NewTimer(b.next.Sub(now))
+			defer t.Stop()
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-t.C:
+			}
+		}
+		b.next = time.Now().Add(b.every)
+	}
+	b.done++
+	return nil
+}
+
+func (b *bursts) Do() (Parts, error) { return b.w.Do() }
+
+// Pair makes one operation of two: a block is read and one is written, as compaction does.
+func Pair(first, second Worker) Worker { return &pair{first, second} }
+
+type pair struct{ first, second Worker }
+
+func (p *pair) Prepare(ctx context.Context) error {
+	if err := p.first.Prepare(ctx); err != nil {
+		return err
+	}
+	return p.second.Prepare(ctx)
+}
+
+func (p *pair) Do() (Parts, error) {
+	a, err := p.first.Do()
+	if err != nil {
+		return a, err
+	}
+	b, err := p.second.Do()
+	return Parts{Written: a.Written + b.Written, Read: a.Read + b.Read}, err
+}
+
+// Gentle makes a worker use at most a share of the disk's time: after each operation it rests in proportion.
+func Gentle(w Worker, share float64) Worker { return &gentle{w: w, share: share} }
+
+type gentle struct {
+	w     Worker
+	share float64
+	took  time.Duration
+}
+
+func (g *gentle) Prepare(ctx context.Context) error {
+	if g.took > 0 {
+		t := time.NewTimer(time.Duration(float64(g.took) * (1/g.share - 1)))
+		defer t.Stop()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+	return g.w.Prepare(ctx)
+}
+
+func (g *gentle) Do() (Parts, error) {
+	start := time.Now()
+	parts, err := g.w.Do()
+	g.took = time.Since(start)
+	return parts, err
+}

@@ -33,6 +33,9 @@ var selfTests = []struct {
 var SelfTest = sync.OnceValue(func() error { return selfTest() })
 
 func selfTest(o ...reedsolomon.Option) error {
+	if errDecompressor != nil {
+		return fmt.Errorf("zstd: %w", errDecompressor)
+	}
 	for _, t := range selfTests {
 		c, err := newCoder(t.g, o...)
 		if err != nil {

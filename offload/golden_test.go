@@ -223,7 +223,7 @@ func goldenRecord() *Record {
 		LastEntry: 3, Length: 300, LedgerMetadata: []byte("m"), Key: &WrappedKey{KeyID: "k", Algorithm: "a", Key: []byte{9}},
 		StartedAt: 1000, CompletedAt: 2000, VerifiedAt: 3000,
 		Garbage: []Garbage{{Attempt: AttemptID{7}, Targets: []string{"t1", "t2"}, Since: 4, Passes: 1, PassAt: 5}},
-		Stale:   []Stale{{Shard: 1, Target: "t9", Generation: 0, Since: 6}},
+		Stale:   []Stale{{Attempt: AttemptID{8}, Shard: 1, Target: "t9", Generation: 0, Since: 6}},
 	}
 }
 
@@ -254,7 +254,7 @@ func slowRecord() []byte {
 	num(&b, 18, 2000)
 	num(&b, 20, 3000)
 	str(&b, 21, "\x0a\x10\x07"+string(make([]byte, 15))+"\x12\x02t1\x12\x02t2\x18\x04\x20\x01\x28\x05")
-	str(&b, 22, "\x08\x01\x12\x02t9\x20\x06")
+	str(&b, 22, "\x2a\x10\x08"+string(make([]byte, 15))+"\x08\x01\x12\x02t9\x20\x06")
 	var out slow
 	out.str("BinderyOffloadFormatVersion\t1\n").varint(uint64(len(b))).bytes(b...)
 	return out

@@ -30,7 +30,7 @@ const (
 	RecordMax = 512 << 10
 
 	// GarbageMax bounds the abandoned attempts of one ledger; then no attempt starts until the janitor has caught up.
-	GarbageMax = 8
+	GarbageMax = protocol.GarbageMax
 	staleMax   = 64
 	workerMax  = 255
 )
@@ -41,6 +41,7 @@ type Record struct {
 	Attempt AttemptID
 	Number  uint32 // counts the attempts
 	Worker  string // who uploads; for people, the lock decides
+	Idle    bool   // UPLOADING, but nothing was ever sent for this attempt
 
 	Geometry  Geometry
 	CellBytes int
@@ -57,6 +58,8 @@ type Record struct {
 
 	Garbage []Garbage
 	Stale   []Stale
+	Passes  uint32 // DELETING: done by the janitor
+	PassAt  int64  // ms, of the last one
 	Unknown []byte // fields of newer versions, kept as they were
 }
 
@@ -92,8 +95,9 @@ type Garbage struct {
 	Unknown []byte
 }
 
-// Stale is a shard object that a repair replaced.
+// Stale is a shard object that a repair replaced or gave up.
 type Stale struct {
+	Attempt    AttemptID
 	Shard      int
 	Target     string
 	Generation uint32
@@ -155,6 +159,9 @@ const (
 	fieldVerified
 	fieldGarbage
 	fieldStale
+	fieldIdle
+	fieldPasses
+	fieldPassAt
 )
 
 // EncodeRecord returns the stored form: a header line, then one length-delimited protobuf message.
@@ -192,11 +199,15 @@ func EncodeRecord(r *Record) ([]byte, error) {
 		b = putBytes(b, fieldGarbage, r.Garbage[i].encode())
 	}
 	for _, s := range r.Stale {
-		v := putInt(nil, 1, int64(s.Shard))
+		v := putBytes(nil, 5, s.Attempt[:])
+		v = putInt(v, 1, int64(s.Shard))
 		v = putBytes(v, 2, []byte(s.Target))
 		v = putInt(v, 3, int64(s.Generation))
 		b = putBytes(b, fieldStale, putInt(v, 4, s.Since))
 	}
+	b = putBool(b, fieldIdle, r.Idle)
+	b = putInt(b, fieldPasses, int64(r.Passes))
+	b = putInt(b, fieldPassAt, r.PassAt)
 	b = append(b, r.Unknown...)
 	out := append([]byte(recordHeader), "1\n"...)
 	out = protowire.AppendVarint(out, uint64(len(b)))
@@ -332,6 +343,12 @@ func (r *Record) field(f field) (err error) {
 		var s Stale
 		err = eachField(f.bytes, s.field)
 		r.Stale = append(r.Stale, s)
+	case f.is(fieldIdle):
+		r.Idle = f.varint != 0
+	case f.is(fieldPasses):
+		r.Passes = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
+	case f.is(fieldPassAt):
+		r.PassAt = f.int64()
 	default:
 		r.Unknown = append(r.Unknown, f.raw...)
 	}
@@ -393,8 +410,10 @@ func (g *Garbage) field(f field) (err error) {
 	return err
 }
 
-func (s *Stale) field(f field) error {
+func (s *Stale) field(f field) (err error) {
 	switch {
+	case f.isBytes(5):
+		s.Attempt, err = f.attempt()
 	case f.is(1):
 		s.Shard = int(f.bounded(math.MaxUint8)) //nolint:gosec // bounded
 	case f.isBytes(2):
@@ -404,7 +423,7 @@ func (s *Stale) field(f field) error {
 	case f.is(4):
 		s.Since = f.int64()
 	}
-	return nil
+	return err
 }
 
 // check refuses what no correct worker writes.

@@ -1,0 +1,380 @@
+package offload
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/binderylog/bindery/internal/intent"
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/offload/objstore"
+)
+
+// The intents of a worker. They make a restart cheap and are needed for nothing else: a worker that lost them lets the attempt be
+// taken over. docs/formats/offload.md has the bytes.
+const (
+	noteBegin      = 1 // what is to be uploaded, before the record names the attempt
+	noteUploads    = 2 // ids of the multipart uploads
+	noteCheckpoint = 3 // a stripe whose parts the targets have confirmed
+	noteEpoch      = 4 // raised before anything is encoded again
+)
+
+const (
+	noteHeader     = 1 + 16 + 8
+	uploadIDMax    = 1024
+	checkpointsMax = 3000 // of one attempt; later stripes are not noted, and are sent again after a crash
+)
+
+// begun is a noteBegin.
+type begun struct {
+	geometry    Geometry
+	targets     []string // of the shards
+	cellBytes   int
+	blockBytes  int
+	inlineBytes int
+	compression Compression
+	last        ledger.EntryID
+	length      int64
+}
+
+// checkpoint is a noteCheckpoint.
+type checkpoint struct {
+	index    int
+	final    bool
+	next     ledger.EntryID
+	base     int64
+	info     stripe
+	blocks   []blockRef // cells counted from the stripe's first
+	contents []contentSum
+	parts    []sentPart // of the shards
+	inline   []byte     // of a ledger whose blocks are in the manifest; then there is nothing else
+}
+
+// sentPart is a part that a target confirmed.
+type sentPart struct {
+	missing bool // the shard was given up
+	etag    string
+}
+
+// leftover is what a worker's intents say about an attempt.
+type leftover struct {
+	ledger      ledger.ID
+	attempt     AttemptID
+	begin       begun
+	uploads     []string // nil: none were created
+	checkpoints []checkpoint
+	epoch       uint32
+	ids         []uint64 // of the intents
+}
+
+// intents is the worker's log, one list of notes per attempt.
+type intents struct {
+	log intent.Log
+
+	mu   sync.Mutex
+	left map[AttemptID]*leftover
+}
+
+// openIntents reads what a former run left.
+func openIntents(log intent.Log) (*intents, error) {
+	n := &intents{log: log, left: map[AttemptID]*leftover{}}
+	var stray []uint64
+	for _, r := range log.Pending() {
+		if !n.load(r) {
+			stray = append(stray, r.ID)
+		}
+	}
+	if len(stray) > 0 { // notes without a beginning: what they belong to was ended in part
+		if err := log.Done(context.Background(), stray...); err != nil {
+			return nil, fmt.Errorf("offload intents: %w", err)
+		}
+	}
+	return n, nil
+}
+
+// load takes one note; false says that it is of no use.
+func (n *intents) load(r intent.Record) bool {
+	if len(r.Data) < noteHeader {
+		return false
+	}
+	kind, id := r.Data[0], AttemptID(r.Data[1:17])
+	l := n.left[id]
+	rd := &reader{b: r.Data[noteHeader:]}
+	if kind == noteBegin && l == nil {
+		l = &leftover{ledger: ledger.ID(binary.BigEndian.Uint64(r.Data[17:])), attempt: id, begin: decodeBegun(rd)} //nolint:gosec // written as such
+		if rd.end() != nil || l.begin.geometry.Validate() != nil || len(l.begin.targets) != l.begin.geometry.Shards() {
+			return false
+		}
+		n.left[id] = l
+	}
+	if l == nil {
+		return false
+	}
+	l.ids = append(l.ids, r.ID)
+	switch kind {
+	case noteUploads:
+		for range l.begin.geometry.Shards() {
+			l.uploads = append(l.uploads, rd.text16(uploadIDMax))
+		}
+		if rd.end() != nil {
+			l.uploads = nil
+		}
+	case noteEpoch:
+		l.epoch = max(l.epoch, rd.uint32())
+	case noteCheckpoint:
+		c := decodeCheckpoint(rd, l.begin.geometry)
+		if rd.end() == nil && c.index == len(l.checkpoints) { // a gap ends what can be resumed
+			l.checkpoints = append(l.checkpoints, c)
+		}
+	}
+	return true
+}
+
+// of returns what is left of an attempt at a ledger, nil if there is none.
+func (n *intents) of(id ledger.ID) *leftover {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.left {
+		if l.ledger == id {
+			return l
+		}
+	}
+	return nil
+}
+
+// ledgers lists the ledgers that attempts are noted for.
+func (n *intents) ledgers() []ledger.ID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []ledger.ID
+	for _, l := range n.left {
+		out = append(out, l.ledger)
+	}
+	return out
+}
+
+func (n *intents) begin(ctx context.Context, id AttemptID, l ledger.ID, b begun) error {
+	n.mu.Lock()
+	n.left[id] = &leftover{ledger: l, attempt: id, begin: b}
+	n.mu.Unlock()
+	return n.note(ctx, noteBegin, id, b.encode(nil))
+}
+
+func (n *intents) uploads(ctx context.Context, id AttemptID, uploads []string) error {
+	var b []byte
+	for _, u := range uploads {
+		b = appendBytes16(b, []byte(u))
+	}
+	n.mu.Lock()
+	n.left[id].uploads = uploads
+	n.mu.Unlock()
+	return n.note(ctx, noteUploads, id, b)
+}
+
+func (n *intents) epoch(ctx context.Context, id AttemptID, epoch uint32) error {
+	n.mu.Lock()
+	n.left[id].epoch = epoch
+	n.mu.Unlock()
+	return n.note(ctx, noteEpoch, id, binary.BigEndian.AppendUint32(nil, epoch))
+}
+
+// checkpoint notes a stripe. One that the log has no room for is not noted, nor is any later one: that costs repeated work only.
+func (n *intents) checkpoint(ctx context.Context, id AttemptID, c checkpoint) error {
+	n.mu.Lock()
+	l := n.left[id]
+	if c.index != len(l.checkpoints) || c.index >= checkpointsMax {
+		n.mu.Unlock()
+		return nil
+	}
+	l.checkpoints = append(l.checkpoints, c)
+	n.mu.Unlock()
+	err := n.note(ctx, noteCheckpoint, id, c.encode(nil))
+	if errors.Is(err, intent.ErrTooLarge) || errors.Is(err, intent.ErrFull) {
+		n.mu.Lock()
+		l.checkpoints = l.checkpoints[:c.index]
+		n.mu.Unlock()
+		return nil
+	}
+	return err
+}
+
+// end forgets an attempt.
+func (n *intents) end(ctx context.Context, id AttemptID) error {
+	n.mu.Lock()
+	l := n.left[id]
+	delete(n.left, id)
+	n.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	if err := n.log.Done(ctx, l.ids...); err != nil {
+		return fmt.Errorf("offload intents: %w", err)
+	}
+	return nil
+}
+
+func (n *intents) note(ctx context.Context, kind byte, id AttemptID, body []byte) error {
+	n.mu.Lock()
+	l := n.left[id]
+	n.mu.Unlock()
+	b := append([]byte{kind}, id[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(l.ledger)) //nolint:gosec // ids are not negative
+	noteID, err := n.log.Append(ctx, append(b, body...))
+	if err != nil {
+		return fmt.Errorf("offload intents: %w", err)
+	}
+	n.mu.Lock()
+	l.ids = append(l.ids, noteID)
+	n.mu.Unlock()
+	return nil
+}
+
+func (b *begun) encode(dst []byte) []byte {
+	dst = append(dst, byte(b.geometry.Data), byte(b.geometry.Parity), byte(b.compression))
+	for _, t := range b.targets {
+		dst = appendBytes16(dst, []byte(t))
+	}
+	for _, v := range [...]uint64{uint64(b.cellBytes), uint64(b.blockBytes), uint64(b.inlineBytes), uint64(b.last), uint64(b.length)} { //nolint:gosec // not negative
+		dst = binary.AppendUvarint(dst, v)
+	}
+	return dst
+}
+
+func decodeBegun(r *reader) begun {
+	b := begun{geometry: Geometry{int(r.uint8()), int(r.uint8())}, compression: Compression(r.uint8())}
+	if b.geometry.Validate() != nil {
+		r.fail("geometry %s", b.geometry)
+		return b
+	}
+	for range b.geometry.Shards() {
+		b.targets = append(b.targets, r.text16(targetIDMax))
+	}
+	b.cellBytes, b.blockBytes, b.inlineBytes = int(r.uvarint(CellBytesMax)), int(r.uvarint(BlockBytesMax)), int(r.uvarint(InlineBytesMax))
+	b.last, b.length = ledger.EntryID(r.uvarint(1<<62)), int64(r.uvarint(1<<62)) //nolint:gosec // bounded
+	return b
+}
+
+func (c *checkpoint) encode(dst []byte) []byte {
+	final := byte(0)
+	if c.final {
+		final = 1
+	}
+	dst = binary.AppendUvarint(append(dst, final), uint64(c.index))
+	dst = binary.AppendUvarint(dst, uint64(c.next)) //nolint:gosec // not negative
+	dst = binary.AppendUvarint(dst, uint64(c.base)) //nolint:gosec // not negative
+	dst = appendBytes32(dst, c.inline)
+	if c.inline == nil {
+		for _, l := range c.info.lengths {
+			dst = binary.AppendUvarint(dst, uint64(l))
+		}
+		for _, v := range c.info.crcs {
+			dst = binary.BigEndian.AppendUint32(dst, v)
+		}
+		for _, p := range c.parts {
+			flag := byte(0)
+			if p.missing {
+				flag = 1
+			}
+			dst = appendBytes16(append(dst, flag), []byte(p.etag))
+		}
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(c.blocks)))
+	prev := ledger.EntryID(0)
+	for _, b := range c.blocks {
+		for _, v := range [...]uint64{uint64(b.first - prev), uint64(b.cell), uint64(b.offset), uint64(b.stored), uint64(b.raw)} { //nolint:gosec // ascending
+			dst = binary.AppendUvarint(dst, v)
+		}
+		dst = binary.BigEndian.AppendUint32(dst, b.crc)
+		prev = b.first
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(c.contents)))
+	for i := range c.contents {
+		dst = append(dst, c.contents[i][:]...)
+	}
+	return dst
+}
+
+func decodeCheckpoint(r *reader, g Geometry) checkpoint {
+	c := checkpoint{final: r.uint8() == 1, index: int(r.uvarint(stripesMax)), next: ledger.EntryID(r.uvarint(1 << 62)), base: int64(r.uvarint(1 << 62))} //nolint:gosec // bounded
+	if n := int(r.uint32()); n > 0 {
+		c.inline = bytes.Clone(r.take(n))
+	} else {
+		c.info = stripe{lengths: make([]uint32, g.Data), crcs: make([]uint32, g.Shards())}
+		for i := range c.info.lengths {
+			c.info.lengths[i] = uint32(r.uvarint(CellBytesMax)) //nolint:gosec // bounded
+		}
+		for i := range c.info.crcs {
+			c.info.crcs[i] = r.uint32()
+		}
+		for range g.Shards() {
+			c.parts = append(c.parts, sentPart{missing: r.uint8() == 1, etag: r.text16(uploadIDMax)})
+		}
+	}
+	n := int(r.uvarint(uint64(r.left()))) //nolint:gosec // bounded by what is left
+	first := ledger.EntryID(0)
+	for range min(n, r.left()/9) {
+		first += ledger.EntryID(r.uvarint(1 << 62))                                                                                                                                                    //nolint:gosec // bounded
+		b := blockRef{first: first, cell: uint32(r.uvarint(DataShardsMax - 1)), offset: uint32(r.uvarint(CellBytesMax)), stored: uint32(r.uvarint(CellBytesMax)), raw: uint32(r.uvarint(blockRawMax))} //nolint:gosec // bounded
+		b.crc = r.uint32()
+		c.blocks = append(c.blocks, b)
+	}
+	n = int(r.uvarint(uint64(r.left()))) //nolint:gosec // bounded by what is left
+	for range min(n, r.left()/16) {
+		c.contents = append(c.contents, contentSum(r.take(16)))
+	}
+	return c
+}
+
+// progress puts the noted stripes together, with blocks counted through.
+func (l *leftover) progress() progress {
+	var p progress
+	for i := range l.checkpoints {
+		c := &l.checkpoints[i]
+		for _, b := range c.blocks {
+			b.cell += uint32(i * l.begin.geometry.Data) //nolint:gosec // bounded
+			p.blocks = append(p.blocks, b)
+		}
+		p.contents = append(p.contents, c.contents...)
+		if c.inline == nil {
+			p.stripes = append(p.stripes, c.info)
+		}
+		p.next, p.base = c.next, c.base
+	}
+	numberBlocks(p.blocks, p.next)
+	return p
+}
+
+// numberBlocks counts the blocks that have entries.
+func numberBlocks(blocks []blockRef, next ledger.EntryID) {
+	number := uint32(0)
+	for i := range blocks {
+		end := next
+		if i+1 < len(blocks) {
+			end = blocks[i+1].first
+		}
+		if blocks[i].number = 0; end > blocks[i].first {
+			blocks[i].number = number
+			number++
+		}
+	}
+}
+
+// parts lists the confirmed parts of a shard.
+func (l *leftover) parts(shard int) (parts []objstore.Part, missing bool) {
+	for i := range l.checkpoints {
+		c := &l.checkpoints[i]
+		if c.inline != nil {
+			continue
+		}
+		if c.parts[shard].missing {
+			return nil, true
+		}
+		if n := c.info.length(shard); n > 0 {
+			parts = append(parts, objstore.Part{Number: i + 1, Size: int64(n), CRC32C: c.info.crcs[shard], ETag: c.parts[shard].etag})
+		}
+	}
+	return parts, false
+}

@@ -1,0 +1,275 @@
+package offload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/offload/objstore"
+	"github.com/binderylog/bindery/offload/protocol"
+)
+
+// Swept is what one round of the janitor found and did.
+type Swept struct {
+	Records  int
+	States   map[State]int
+	Missing  int // shards
+	Garbage  int // abandoned attempts that are left
+	Removed  int // objects and uploads
+	Gone     int // records removed
+	Problems []error
+}
+
+// Clean walks over all records once: it removes what abandoned attempts, repairs and deleted ledgers left, and finishes what others began.
+// What it could not do, a target being down for one, is among the problems and is tried again the next time. Several workers may clean at
+// once; one is enough. The error is the metadata store's, or the context's.
+func (w *Worker) Clean(ctx context.Context) (Swept, error) {
+	s := Swept{States: map[State]int{}}
+	oldest := int64(0)
+	now := w.o.now()
+	for l, err := range w.o.Records.All(ctx) {
+		if err != nil {
+			return s, err
+		}
+		if l.Err != nil {
+			s.Problems = append(s.Problems, l.Err)
+			continue
+		}
+		if err := w.CleanLedger(ctx, l.Ledger, &s); err != nil {
+			if ctx.Err() != nil {
+				return s, context.Cause(ctx)
+			}
+			s.Problems = append(s.Problems, fmt.Errorf("ledger %d: %w", l.Ledger, err))
+		}
+		s.Records++
+		s.States[l.Record.State]++
+		s.Missing += l.Record.Missing()
+		s.Garbage += len(l.Record.Garbage)
+		if l.Record.State == StateUploading {
+			oldest = max(oldest, now.UnixMilli()-l.Record.StartedAt)
+		}
+	}
+	for state := StateUploading; state.Valid(); state++ {
+		w.m.states[state].Store(int64(s.States[state]))
+	}
+	w.m.shardsMissing.Store(int64(s.Missing))
+	w.m.garbage.Store(int64(s.Garbage))
+	w.m.oldestUploading.Store(oldest / 1000)
+	return s, nil
+}
+
+// CleanLedger does for one ledger what Clean does for all; s may be nil.
+func (w *Worker) CleanLedger(ctx context.Context, id ledger.ID, s *Swept) error {
+	if s == nil {
+		s = &Swept{}
+	}
+	l, err := w.look(ctx, id)
+	if err != nil || l.record == nil {
+		return err
+	}
+	now := w.o.now()
+	r := l.record
+	holder, err := w.o.Records.Holder(ctx, id)
+	if err != nil {
+		return err
+	}
+	left := protocol.Left{
+		Locked:      holder != "",
+		Abandoned:   r.State == StateUploading && now.Sub(time.UnixMilli(r.StartedAt)) >= w.o.Abandon,
+		AbsentTwice: w.absent.look(id, l.meta == nil, now) >= w.o.Grace,
+		Cleaned:     r.State == StateDeleting && r.Passes >= 2 && len(r.Garbage) == 0 && len(r.Stale) == 0,
+		NewID:       newAttemptID(),
+	}
+	a := protocol.Janitor(l.view(), left)
+	switch a.Do {
+	case protocol.Clean:
+		return w.pass(ctx, id, &l, s)
+	case protocol.Send:
+		return w.janitorWrite(ctx, id, &l, a.Write, s)
+	}
+	return nil
+}
+
+func (w *Worker) janitorWrite(ctx context.Context, id ledger.ID, l *seen, x protocol.Write, s *Swept) error {
+	if x.Remove {
+		if err := w.o.Records.Remove(ctx, id, l.version); err != nil && !errors.Is(err, metadata.ErrVersion) {
+			return err
+		}
+		if l.record.State == StateDeleting {
+			w.m.deleted.Inc()
+		}
+		s.Gone++
+		return nil
+	}
+	r := deletingRecord(l.record)
+	if x.State == StateUploading {
+		r = idleRecord(l, x, w.o.now().UnixMilli())
+		w.m.abandoned.Inc()
+	}
+	var cause error
+	if o := w.send(ctx, id, r, x, &cause); o == protocol.Failed {
+		return cause
+	}
+	return nil
+}
+
+// pass is one pass over everything of a record that is not wanted any more. The first that finds nothing at least the grace after
+// another one ends an entry: what a displaced worker was still sending at the first has arrived by then, or never will.
+func (w *Worker) pass(ctx context.Context, id ledger.ID, l *seen, s *Swept) error {
+	r := l.record.Clone()
+	now := w.o.now()
+	var problems []error
+	changed := false
+	var garbage []Garbage
+	for _, g := range r.Garbage {
+		found, err := w.removeAttempt(ctx, id, g.Attempt, g.Targets, s)
+		if err != nil {
+			problems = append(problems, err)
+			garbage = append(garbage, g)
+			continue
+		}
+		passes, at, moved := w.passed(g.Passes, g.PassAt, found, now)
+		g.Passes, g.PassAt, changed = passes, at, changed || moved
+		if passes >= 2 {
+			w.m.garbageCleaned.Inc()
+			continue
+		}
+		garbage = append(garbage, g)
+	}
+	r.Garbage = garbage
+	stale, err := w.removeStale(ctx, id, r, now, s)
+	problems = append(problems, err)
+	changed = changed || len(stale) != len(r.Stale)
+	r.Stale = stale
+	if r.State == StateDeleting {
+		found, err := w.removeLedger(ctx, id, r, s)
+		if problems = append(problems, err); err == nil {
+			passes, at, moved := w.passed(r.Passes, r.PassAt, found, now)
+			r.Passes, r.PassAt, changed = passes, at, changed || moved
+		}
+	}
+	if changed {
+		if _, err := w.o.Records.Write(ctx, id, r, l.version, LedgerCond{}); err != nil && !errors.Is(err, metadata.ErrVersion) && !errors.Is(err, metadata.ErrUnknownOutcome) {
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// passed counts a pass.
+func (w *Worker) passed(passes uint32, at int64, found bool, now time.Time) (uint32, int64, bool) {
+	switch {
+	case passes == 0 || found:
+		return 1, now.UnixMilli(), true
+	case passes == 1 && now.Sub(time.UnixMilli(at)) >= w.o.Grace:
+		return 2, now.UnixMilli(), true
+	}
+	return passes, at, false
+}
+
+// removeAttempt removes every object and upload that an attempt can have: its shards as they were first written, and its manifest on each
+// of its targets.
+func (w *Worker) removeAttempt(ctx context.Context, id ledger.ID, attempt AttemptID, targets []string, s *Swept) (found bool, err error) {
+	var problems []error
+	seen := map[string]bool{}
+	for i, t := range targets {
+		names := []string{ShardName(attempt, id, i, 0)}
+		if !seen[t] {
+			seen[t] = true
+			names = append(names, ManifestName(attempt, id))
+		}
+		for _, name := range names {
+			f, err := w.remove(ctx, t, name, s)
+			found = found || f
+			problems = append(problems, err)
+		}
+	}
+	return found, errors.Join(problems...)
+}
+
+// removeLedger removes every object of a DELETING record, manifests first.
+func (w *Worker) removeLedger(ctx context.Context, id ledger.ID, r *Record, s *Swept) (found bool, err error) {
+	var problems []error
+	one := func(target, name string) {
+		f, err := w.remove(ctx, target, name, s)
+		found = found || f
+		problems = append(problems, err)
+	}
+	for _, t := range append(distinctTargets(r), r.Manifest.Targets...) {
+		one(t, ManifestName(r.Attempt, id))
+	}
+	for i := range r.Placement {
+		p := &r.Placement[i]
+		one(p.Target, ShardName(r.Attempt, id, i, p.Generation))
+		if p.Move != nil {
+			one(p.Move.Target, ShardName(r.Attempt, id, i, p.Move.Generation))
+		}
+	}
+	return found, errors.Join(problems...)
+}
+
+// removeStale removes what repairs replaced once the grace is over: readers that still hold the old record finish first.
+func (w *Worker) removeStale(ctx context.Context, id ledger.ID, r *Record, now time.Time, s *Swept) ([]Stale, error) {
+	var keep []Stale
+	var problems []error
+	for _, x := range r.Stale {
+		if now.Sub(time.UnixMilli(x.Since)) < w.o.Grace && r.State != StateDeleting {
+			keep = append(keep, x)
+			continue
+		}
+		name := ShardName(x.Attempt, id, x.Shard, x.Generation)
+		if x.Shard == staleManifest {
+			name = ManifestName(x.Attempt, id)
+		}
+		if found, err := w.remove(ctx, x.Target, name, s); err != nil || found {
+			keep = append(keep, x) // until a later pass finds nothing
+			problems = append(problems, err)
+		}
+	}
+	return keep, errors.Join(problems...)
+}
+
+// staleManifest as the shard of a Stale means a copy of the manifest.
+const staleManifest = 255
+
+// remove aborts the uploads of exactly this key, deletes the object, and sees that it is gone. found says that there was something.
+func (w *Worker) remove(ctx context.Context, target, key string, s *Swept) (found bool, err error) {
+	store, err := w.o.Targets.store(target)
+	if err != nil {
+		return false, err
+	}
+	uploads, err := store.ListUploads(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	for _, u := range uploads {
+		found = true
+		s.Removed++
+		if err := store.AbortUpload(ctx, key, u.ID); err != nil {
+			return true, err
+		}
+	}
+	_, err = store.Head(ctx, key)
+	if objstore.IsNotFound(err) {
+		return found, nil
+	}
+	if err != nil {
+		return found, err
+	}
+	if err := store.Delete(ctx, key); err != nil {
+		return true, err
+	}
+	s.Removed++
+	w.m.objectsDeleted.Inc()
+	switch _, err := store.Head(ctx, key); {
+	case objstore.IsNotFound(err):
+		return true, nil
+	case err == nil:
+		return true, fmt.Errorf("target %s: %s is still there after its deletion; an object lock may hold it, and it is tried again", target, key)
+	default:
+		return true, err
+	}
+}

@@ -1,0 +1,292 @@
+package offload
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/binderylog/bindery/internal/corrupt"
+	"github.com/binderylog/bindery/offload/objstore"
+)
+
+// VerifyLevel says how much of a ledger is looked at.
+type VerifyLevel uint8
+
+// The levels.
+const (
+	VerifyFull   VerifyLevel = 0 // every byte, and the content against what was read from the bookies
+	VerifySample VerifyLevel = 1 // as head, some blocks, and every copy of the manifest
+	VerifyHead   VerifyLevel = 2 // every object: size, and checksum where the store has one
+)
+
+// ParseVerifyLevel reads "head", "sample" or "full".
+func ParseVerifyLevel(s string) (VerifyLevel, error) {
+	for l, name := range verifyNames {
+		if s == name {
+			return VerifyLevel(l), nil
+		}
+	}
+	return 0, fmt.Errorf("level %q: head, sample or full", s)
+}
+
+var verifyNames = [...]string{"full", "sample", "head"}
+
+func (l VerifyLevel) String() string { return verifyNames[min(int(l), len(verifyNames)-1)] }
+
+const sampleBlocks = 16
+
+// verify looks at a ledger's objects. Findings are in the order of shards and offsets; the error is the context's.
+func (t *tier) verify(ctx context.Context, c *copyOf, level VerifyLevel, rate *bucket) ([]Finding, error) {
+	v := &verification{t: t, c: c, rate: rate, bad: map[int]bool{}}
+	v.manifests(ctx, level)
+	if c.manifest.Inline == nil {
+		for i := range c.record.Placement {
+			v.head(ctx, i)
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+	case level == VerifySample:
+		v.sample(ctx)
+	case level == VerifyFull:
+		v.full(ctx)
+	}
+	if ctx.Err() != nil {
+		return v.findings, context.Cause(ctx)
+	}
+	return v.findings, nil
+}
+
+type verification struct {
+	t        *tier
+	c        *copyOf
+	rate     *bucket
+	findings []Finding
+	bad      map[int]bool // shards that need not be read
+}
+
+func (v *verification) add(f Finding) {
+	f.Ledger = v.c.id
+	v.findings = append(v.findings, f)
+	v.t.m.scrubFindings.Inc()
+}
+
+// kindOf says what an error of a request means for an object.
+func kindOf(err error) FindingKind {
+	switch objstore.KindOf(err) {
+	case objstore.KindNotFound:
+		return FindingMissing
+	case objstore.KindRange, objstore.KindSize:
+		return FindingShort
+	}
+	return FindingUnchecked
+}
+
+func (v *verification) manifests(ctx context.Context, level VerifyLevel) {
+	r := v.c.record
+	key := ManifestName(r.Attempt, v.c.id)
+	for _, target := range r.Manifest.Targets {
+		err := v.manifest(ctx, target, key, level)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		kind := FindingManifest
+		if k := kindOf(err); k == FindingUnchecked && !corrupt.Is(err) {
+			kind = k
+		}
+		v.add(Finding{Kind: kind, Target: target, Object: key, Shard: -1, Err: err})
+	}
+	if want := min(r.Geometry.Parity+1, len(distinctTargets(r))); len(r.Manifest.Targets) < want {
+		v.add(Finding{Kind: FindingManifest, Object: key, Shard: -1, Err: fmt.Errorf("%d copies, there should be %d", len(r.Manifest.Targets), want)})
+	}
+}
+
+func distinctTargets(r *Record) []string {
+	var out []string
+	for i := range r.Placement {
+		if !slices.Contains(out, r.Placement[i].Target) {
+			out = append(out, r.Placement[i].Target)
+		}
+	}
+	return out
+}
+
+func (v *verification) manifest(ctx context.Context, target, key string, level VerifyLevel) error {
+	r := v.c.record
+	store, err := v.t.targets.store(target)
+	if err != nil {
+		return err
+	}
+	info, err := store.Head(ctx, key)
+	if err != nil {
+		return err
+	}
+	if err := checkInfo(info, shardSum{r.Manifest.Length, r.Manifest.CRC32C}, key); err != nil {
+		return err
+	}
+	if level == VerifyHead {
+		return nil
+	}
+	if err := v.read(ctx, int(r.Manifest.Length)); err != nil {
+		return err
+	}
+	_, err = v.t.manifestCopy(ctx, target, key, r)
+	return err
+}
+
+// read counts and paces bytes.
+func (v *verification) read(ctx context.Context, n int) error {
+	v.t.m.scrubBytes.Add(n)
+	return v.rate.wait(ctx, n)
+}
+
+func (v *verification) head(ctx context.Context, shard int) {
+	p := &v.c.record.Placement[shard]
+	s := &v.c.manifest.Shards[shard]
+	f := Finding{Target: p.Target, Object: v.c.shardName(shard), Shard: shard}
+	if p.Missing {
+		f.Kind, f.Err = FindingMissing, fmt.Errorf("the record says so")
+		v.bad[shard] = true
+		v.add(f)
+		return
+	}
+	store, err := v.t.targets.store(p.Target)
+	if err == nil {
+		var info objstore.Info
+		if info, err = store.Head(ctx, f.Object); err == nil {
+			err = checkInfo(info, shardSum{s.Length, s.CRC32C}, f.Object)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		f.Kind, f.Err = kindOf(err), err
+		v.bad[shard] = true
+		v.add(f)
+	}
+}
+
+// sample reads some blocks, the first and the last among them.
+func (v *verification) sample(ctx context.Context) {
+	n := len(v.c.manifest.blocks)
+	count := min(n, max(sampleBlocks, n/100))
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 1)) //nolint:gosec // which blocks is not a secret
+	for j := range count {
+		i := rng.IntN(n)
+		switch j {
+		case 0:
+			i = 0
+		case 1:
+			i = n - 1
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		v.block(ctx, i)
+	}
+}
+
+func (v *verification) block(ctx context.Context, i int) {
+	c := v.c
+	ref := &c.manifest.blocks[i]
+	if c.manifest.Inline != nil {
+		if _, err := c.openBlock(i, c.manifest.Inline[ref.offset:ref.offset+ref.stored]); err != nil {
+			v.add(Finding{Kind: FindingCell, Object: ManifestName(c.record.Attempt, c.id), Shard: -1, Offset: int64(ref.offset), Err: err})
+		}
+		return
+	}
+	s := c.spanOf(i, i)
+	if v.bad[s.shard] || v.read(ctx, int(s.to-s.from)) != nil {
+		return
+	}
+	b, err := v.t.get(ctx, c, s.stripe, s.shard, s.from, s.to)
+	f := Finding{Kind: FindingCell, Target: c.record.Placement[s.shard].Target, Object: c.shardName(s.shard), Shard: s.shard, Offset: s.object + int64(s.from)}
+	if err != nil {
+		f.Kind = kindOf(err)
+	} else {
+		_, err = c.openBlock(i, b)
+	}
+	if f.Err = err; err != nil && ctx.Err() == nil {
+		v.add(f)
+	}
+}
+
+// full reads every cell once.
+func (v *verification) full(ctx context.Context) {
+	c := v.c
+	contents := make([]contentSum, 0, len(c.manifest.blocks))
+	whole, next := true, 0
+	for stripe := range c.manifest.stripes {
+		for shard := range c.manifest.Geometry.Shards() {
+			cell := v.cell(ctx, stripe, shard)
+			if ctx.Err() != nil {
+				return
+			}
+			if shard >= c.manifest.Geometry.Data {
+				continue
+			}
+			number := uint32(stripe*c.manifest.Geometry.Data + shard) //nolint:gosec // bounded
+			for ; next < len(c.manifest.blocks) && c.manifest.blocks[next].cell == number; next++ {
+				if cell == nil {
+					whole = false
+					continue
+				}
+				ref := &c.manifest.blocks[next]
+				whole = v.open(next, cell[ref.offset:ref.offset+ref.stored], &contents) && whole
+			}
+		}
+	}
+	if c.manifest.Inline != nil {
+		for i := range c.manifest.blocks {
+			ref := &c.manifest.blocks[i]
+			whole = v.open(i, c.manifest.Inline[ref.offset:ref.offset+ref.stored], &contents) && whole
+		}
+	}
+	if whole && [16]byte(contentDigest(contents)) != c.manifest.Content {
+		v.add(Finding{Kind: FindingContent, Object: ManifestName(c.record.Attempt, c.id), Shard: -1, Err: fmt.Errorf("the digest over all entries is not the one taken while reading the bookies")})
+	}
+}
+
+// open decodes a block and gathers its content.
+func (v *verification) open(i int, stored []byte, contents *[]contentSum) bool {
+	c := v.c
+	b, err := c.openBlock(i, stored)
+	if err != nil {
+		f := Finding{Kind: FindingCell, Object: ManifestName(c.record.Attempt, c.id), Shard: -1, Offset: int64(c.manifest.blocks[i].offset), Err: err}
+		if c.manifest.Inline == nil {
+			s := c.spanOf(i, i)
+			f.Target, f.Object, f.Shard, f.Offset = c.record.Placement[s.shard].Target, c.shardName(s.shard), s.shard, s.object+int64(s.from)
+		}
+		v.add(f)
+		return false
+	}
+	if len(b.Entries) > 0 {
+		*contents = append(*contents, b.content)
+	}
+	return true
+}
+
+// cell reads and checks one cell; nil says that it is not good.
+func (v *verification) cell(ctx context.Context, stripe, shard int) []byte {
+	c := v.c
+	info := &c.manifest.stripes[stripe]
+	n := info.length(shard)
+	if v.bad[shard] || n == 0 || v.read(ctx, int(n)) != nil {
+		return nil
+	}
+	f := Finding{Target: c.record.Placement[shard].Target, Object: c.shardName(shard), Shard: shard, Offset: c.cellOffset(stripe, shard)}
+	b, err := v.t.get(ctx, c, stripe, shard, 0, n)
+	if err != nil {
+		if ctx.Err() == nil {
+			f.Kind, f.Err = kindOf(err), err
+			v.add(f)
+		}
+		return nil
+	}
+	if got := objstore.CRC32C(b); got != info.crcs[shard] {
+		f.Kind, f.Err = FindingCell, fmt.Errorf("CRC32C %08x, the manifest says %08x", got, info.crcs[shard])
+		v.t.m.crcFailures.Inc()
+		v.add(f)
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,684 @@
+package offload
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/binderylog/bindery/internal/intent"
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/offload/protocol"
+)
+
+// EntrySource yields entries first to last of a closed ledger, as bookies hold them, in order and without a gap, each with its digest
+// checked. An error is the last thing it yields. What an entry's slices hold is copied before the next one is asked for.
+type EntrySource func(ctx context.Context, id ledger.ID, meta *ledger.Metadata, first, last ledger.EntryID) iter.Seq2[Entry, error]
+
+// Options configure a Worker. Records, Targets, Entries and Dir (or Intents) are needed.
+type Options struct {
+	Records *Records
+	Targets *Targets
+	Entries EntrySource
+	Dir     string     // where the intents log lies, alone
+	Intents intent.Log // instead of Dir; closed by Close
+	Name    string     // for people: who holds a lock
+	Logger  *slog.Logger
+
+	Geometry   Geometry // zero: AutoGeometry of the targets' domains
+	Tolerated  int      // domains that may be lost; default 1 with more than one domain, -1: none
+	Colocated  bool     // parity inside one domain is meant
+	MinShards  int      // commit with fewer than all; default all
+	CellBytes  int      // default 8 MiB
+	BlockBytes int      // default 256 KiB
+	// InlineBytes: ledgers that take no more are stored in their manifest; default 64 KiB, -1: none.
+	InlineBytes int
+	Compression Compression
+	Keys        KeySource // not nil: new ledgers are encrypted
+
+	InFlight    int           // parts under way per ledger; default 4
+	MemoryBytes int64         // cell buffers of all uploads; default 256 MiB
+	ReadRate    int64         // bytes a second from bookies; default 64 MiB, -1: no limit
+	UploadRate  int64         // bytes a second to targets; 0: no limit
+	ScrubRate   int64         // bytes a second of verifying; default 16 MiB, -1: no limit
+	Verify      VerifyLevel   // before the commit; the zero value is VerifyFull
+	DeletionLag time.Duration // between commit and release; -1: never release
+	Grace       time.Duration // between two passes of the janitor; default 1 h, above the longest request with its retries
+	Abandon     time.Duration // an attempt that nobody goes on with becomes garbage; default 24 h
+	TakeOver    time.Duration // how long a lock is held before an attempt found there is displaced; default 20 s, above two leases
+
+	now func() time.Time
+}
+
+// Defaults of Options.
+const (
+	defaultInFlight    = 4
+	defaultMemory      = 256 << 20
+	defaultReadRate    = 64 << 20
+	defaultScrubRate   = 16 << 20
+	defaultGrace       = time.Hour
+	defaultAbandon     = 24 * time.Hour
+	defaultTakeOver    = 20 * time.Second
+	releaseCustom      = "bindery.tier"
+	releaseCustomValue = "release"
+)
+
+func (o *Options) ensureDefaults() {
+	set := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	setInt := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	setTime := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if o.Geometry == (Geometry{}) {
+		o.Geometry = AutoGeometry(Domains(o.Targets.places))
+	}
+	if o.Tolerated == 0 && Domains(o.Targets.places) > 1 {
+		o.Tolerated = 1
+	}
+	setInt(&o.MinShards, o.Geometry.Shards())
+	setInt(&o.CellBytes, CellBytesDefault)
+	setInt(&o.BlockBytes, BlockBytesDefault)
+	setInt(&o.InlineBytes, InlineBytesDefault)
+	setInt(&o.InFlight, defaultInFlight)
+	set(&o.MemoryBytes, defaultMemory)
+	set(&o.ReadRate, defaultReadRate)
+	set(&o.ScrubRate, defaultScrubRate)
+	setTime(&o.Grace, defaultGrace)
+	setTime(&o.Abandon, defaultAbandon)
+	setTime(&o.TakeOver, defaultTakeOver)
+	if o.Name == "" {
+		o.Name = "offload"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+}
+
+func (o *Options) validate() error {
+	switch {
+	case o.CellBytes < CellBytesMin || o.CellBytes > CellBytesMax:
+		return fmt.Errorf("offload: cells of %d bytes; %d to %d are possible", o.CellBytes, CellBytesMin, CellBytesMax)
+	case o.BlockBytes < BlockBytesMin || o.BlockBytes > BlockBytesMax:
+		return fmt.Errorf("offload: blocks of %d bytes; %d to %d are possible", o.BlockBytes, BlockBytesMin, BlockBytesMax)
+	case o.InlineBytes > InlineBytesMax:
+		return fmt.Errorf("offload: %d inline bytes; at most %d are possible", o.InlineBytes, InlineBytesMax)
+	case o.MinShards < o.Geometry.Data || o.MinShards > o.Geometry.Shards():
+		return fmt.Errorf("offload: a commit with %d shards of %s; %d to %d are possible", o.MinShards, o.Geometry, o.Geometry.Data, o.Geometry.Shards())
+	case o.uploadMemory(o.CellBytes) > o.MemoryBytes:
+		return fmt.Errorf("offload: one upload of %s with cells of %d bytes and %d parts under way needs %d bytes of memory, %d are allowed; raise the memory, or take smaller cells or fewer parts",
+			o.Geometry, o.CellBytes, o.InFlight, o.uploadMemory(o.CellBytes), o.MemoryBytes)
+	}
+	return o.Geometry.Check(o.Targets.places, o.Tolerated, o.Colocated)
+}
+
+// uploadMemory is what the cells of one upload take.
+func (o *Options) uploadMemory(cell int) int64 {
+	return int64(o.Geometry.Shards()+o.InFlight) * int64(cell)
+}
+
+// Worker offloads, verifies, repairs, releases and deletes ledgers, and cleans up. Everything may be called concurrently, also for
+// one ledger: locks save double work, the transactions on the record keep it right.
+type Worker struct {
+	o      Options
+	t      *tier
+	notes  *intents
+	memory *semaphore.Weighted
+	read   *bucket
+	upload *bucket
+	scrub  *bucket
+	m      *metrics
+	absent *sightings
+}
+
+// NewWorker checks the configuration and opens the intents log.
+func NewWorker(o Options) (*Worker, error) {
+	o.ensureDefaults()
+	if err := SelfTest(); err != nil {
+		return nil, err
+	}
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	log := o.Intents
+	if log == nil {
+		var err error
+		if log, err = intent.Open(filepath.Clean(o.Dir), intent.Options{Salvage: true, Logger: o.Logger}); err != nil {
+			return nil, fmt.Errorf("offload intents: %w", err)
+		}
+	}
+	notes, err := openIntents(log)
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	m := newMetrics()
+	w := &Worker{
+		o: o, notes: notes, m: m, memory: semaphore.NewWeighted(o.MemoryBytes), read: newBucket(o.ReadRate), upload: newBucket(o.UploadRate), scrub: newBucket(o.ScrubRate),
+		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), m: m}, absent: newSightings(),
+	}
+	return w, nil
+}
+
+// Close closes the intents log. Nothing may be under way.
+func (w *Worker) Close() error { return w.notes.log.Close() }
+
+// WriteMetrics prints the worker's metrics in the text form.
+func (w *Worker) WriteMetrics(out io.Writer) { w.m.write(out) }
+
+// Unfinished lists the ledgers that a former run of this worker was offloading: call Offload for each.
+func (w *Worker) Unfinished() []ledger.ID { return w.notes.ledgers() }
+
+// StoppedError says why a ledger was left as it is.
+type StoppedError struct {
+	Ledger ledger.ID
+	Reason protocol.Reason
+	Err    error // what went wrong, if anything did
+}
+
+// Error implements error.
+func (e *StoppedError) Error() string {
+	s := fmt.Sprintf("ledger %d: %s", e.Ledger, e.Reason)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *StoppedError) Unwrap() error { return e.Err }
+
+// seen is one look at both records.
+type seen struct {
+	record  *Record // nil: there is none
+	version metadata.Version
+	meta    *ledger.Metadata // nil: there is none
+	mver    metadata.Version
+}
+
+// look reads the offload record, then the ledger's.
+func (w *Worker) look(ctx context.Context, id ledger.ID) (s seen, err error) {
+	s.record, s.version, err = w.o.Records.Read(ctx, id)
+	if errors.Is(err, ErrNoRecord) {
+		s.record, s.version = nil, metadata.Absent
+	} else if err != nil {
+		return s, err
+	}
+	s.meta, s.mver, err = w.o.Records.Ledger(ctx, id)
+	if errors.Is(err, metadata.ErrNoLedger) {
+		s.meta, s.mver, err = nil, metadata.Absent, nil
+	}
+	return s, err
+}
+
+// view is what the rules see of it.
+func (s *seen) view() protocol.Seen {
+	v := protocol.Seen{Ledger: protocol.Ledger{Version: protocol.None}, Record: protocol.Record{Version: protocol.None}}
+	if m := s.meta; m != nil {
+		v.Ledger = protocol.Ledger{
+			Version: int64(s.mver), Closed: m.State == ledger.StateClosed, Last: int64(m.LastEntry), Length: m.Length,
+			Release: string(m.Custom[releaseCustom]) == releaseCustomValue,
+		}
+	}
+	if r := s.record; r != nil {
+		v.Record = protocol.Record{
+			Version: int64(s.version), State: r.State, Attempt: r.Attempt, Idle: r.Idle, Last: int64(r.LastEntry), Length: r.Length,
+			Missing: r.Missing(), Garbage: len(r.Garbage), Stale: len(r.Stale),
+		}
+	}
+	return v
+}
+
+// job is one attempt under way.
+type job struct {
+	id      ledger.ID
+	seen    seen
+	attempt *protocol.Attempt
+	left    *leftover
+	begin   *begun
+	key     *WrappedKey
+	noted   bool // the intent is in the log
+
+	manifest ManifestRef
+	inline   bool
+	missing  []bool
+	err      error // of the last write that failed
+}
+
+func newAttemptID() (id AttemptID) {
+	_, _ = rand.Read(id[:]) // never fails
+	return id
+}
+
+// Offload takes a closed ledger into the tier, going on where a former run of this worker stopped. It returns nil once the tier
+// has the ledger, or a *StoppedError. What it has sent stays for a later try.
+func (w *Worker) Offload(ctx context.Context, id ledger.ID) error {
+	lock, ok, err := w.o.Records.Lock(ctx, id, w.o.Name)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return &StoppedError{Ledger: id, Reason: protocol.Busy}
+	}
+	defer lock.Release(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	released := make(chan struct{})
+	defer close(released)
+	go func() { // ends with this call
+		select {
+		case <-lock.Lost():
+			cancel(errors.New("offload: the metadata session was lost; the attempt goes on with a later try"))
+		case <-released:
+		}
+	}()
+	start := time.Now()
+	w.m.started.Inc()
+	err = w.offload(ctx, id)
+	var s *StoppedError
+	switch {
+	case err == nil:
+		w.m.committed.Inc()
+		w.m.commitSeconds.UpdateDuration(start)
+		w.o.Logger.Info("ledger offloaded", "ledger", id, "seconds", time.Since(start).Seconds())
+	case errors.As(err, &s) && s.Reason == protocol.InTier:
+		return nil
+	default:
+		w.m.failed.Inc()
+	}
+	return err
+}
+
+func (w *Worker) offload(ctx context.Context, id ledger.ID) error {
+	left := w.notes.of(id)
+	mine := left != nil
+	if mine {
+		err := w.run(ctx, &job{id: id, left: left, begin: &left.begin, noted: true, attempt: &protocol.Attempt{ID: left.attempt, Resumed: true}})
+		var s *StoppedError
+		if !errors.As(err, &s) || s.Reason != protocol.Displaced && !errors.Is(err, errAbandon) {
+			return err
+		}
+	}
+	// What this worker gave up itself, with the lock in hand, it may displace at once.
+	err := w.run(ctx, &job{id: id, attempt: &protocol.Attempt{ID: newAttemptID(), TakeOver: mine}})
+	var s *StoppedError
+	if !errors.As(err, &s) || s.Reason != protocol.Busy {
+		return err
+	}
+	// Somebody began and holds no lock any more. Its lease may just have ended: give it time to notice.
+	if err := sleep(ctx, w.o.TakeOver); err != nil {
+		return err
+	}
+	return w.run(ctx, &job{id: id, attempt: &protocol.Attempt{ID: newAttemptID(), TakeOver: true}})
+}
+
+// run drives the rules until they finish or stop.
+func (w *Worker) run(ctx context.Context, j *job) error {
+	a := j.attempt.Step(protocol.Event{Kind: protocol.Start})
+	for {
+		var e protocol.Event
+		switch a.Do {
+		case protocol.Read:
+			s, err := w.look(ctx, j.id)
+			if err != nil {
+				return err
+			}
+			j.seen = s
+			e = protocol.Event{Kind: protocol.EventSeen, Seen: s.view()}
+		case protocol.Send:
+			outcome, err := w.write(ctx, j, a.Write)
+			if err != nil {
+				return err
+			}
+			e = protocol.Event{Kind: protocol.EventWrote, Outcome: outcome}
+		case protocol.Upload:
+			j.err = w.uploadAll(ctx, j)
+			switch {
+			case errors.Is(j.err, errAbandon), errors.Is(j.err, errForeign):
+				w.m.abandoned.Inc()
+				return errors.Join(&StoppedError{Ledger: j.id, Reason: protocol.UploadError, Err: j.err}, w.notes.end(ctx, j.attempt.ID))
+			case errors.Is(j.err, errDisplaced):
+				e = protocol.Event{Kind: protocol.Start}
+			default:
+				e = protocol.Event{Kind: protocol.EventUploaded, OK: j.err == nil}
+			}
+		case protocol.Finish:
+			return w.notes.end(ctx, j.attempt.ID)
+		default:
+			return w.stopped(ctx, j, a.Reason)
+		}
+		a = j.attempt.Step(e)
+	}
+}
+
+// stopped ends a run. The intent stays only where a later try can go on.
+func (w *Worker) stopped(ctx context.Context, j *job, r protocol.Reason) error {
+	err := &StoppedError{Ledger: j.id, Reason: r, Err: j.err}
+	if r == protocol.UploadError || r == protocol.Unreachable {
+		return err
+	}
+	if j.noted {
+		if eerr := w.notes.end(ctx, j.attempt.ID); eerr != nil {
+			return errors.Join(err, eerr)
+		}
+	}
+	return err
+}
+
+// write makes a write of the attempt.
+func (w *Worker) write(ctx context.Context, j *job, x protocol.Write) (protocol.Outcome, error) {
+	var r *Record
+	var err error
+	if x.State == StateUploading {
+		r, err = w.begin(ctx, j, x)
+	} else {
+		r, err = w.complete(j)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return w.send(ctx, j.id, r, x, &j.err), nil
+}
+
+// send makes a write and says what became of it.
+func (w *Worker) send(ctx context.Context, id ledger.ID, r *Record, x protocol.Write, cause *error) protocol.Outcome {
+	cond := LedgerCond{Check: x.Ledger == protocol.LedgerAt, Delete: x.Ledger == protocol.LedgerDelete, Version: metadata.Version(x.LedgerVer)}
+	_, err := w.o.Records.Write(ctx, id, r, metadata.Version(x.Record), cond)
+	*cause = err
+	return outcomeOf(err)
+}
+
+func outcomeOf(err error) protocol.Outcome {
+	switch {
+	case err == nil:
+		return protocol.Applied
+	case errors.Is(err, metadata.ErrVersion):
+		return protocol.Conflict
+	case errors.Is(err, metadata.ErrUnknownOutcome):
+		return protocol.Unknown
+	}
+	return protocol.Failed
+}
+
+// begin notes the intent and makes the record that names the attempt.
+func (w *Worker) begin(ctx context.Context, j *job, x protocol.Write) (*Record, error) {
+	m := j.seen.meta
+	stored, err := metadata.EncodeLedger(m)
+	if err != nil {
+		return nil, fmt.Errorf("ledger %d: %w", j.id, err)
+	}
+	if j.begin == nil {
+		g := w.o.Geometry
+		j.begin = &begun{
+			geometry: g, targets: g.Spread(x.Attempt, w.o.Targets.places), cellBytes: cellBytesFor(w.o.CellBytes, g, m.Length), blockBytes: blockBytesFor(w.o.BlockBytes, g, m.Length),
+			inlineBytes: max(w.o.InlineBytes, 0), compression: w.o.Compression, last: m.LastEntry, length: m.Length,
+		}
+		if w.o.Keys != nil {
+			dataKey := make([]byte, dataKeySize)
+			_, _ = rand.Read(dataKey) // never fails
+			k, err := w.o.Keys.Wrap(ctx, dataKey)
+			if err != nil {
+				return nil, fmt.Errorf("ledger %d: %w", j.id, err)
+			}
+			j.key = &k
+		}
+	}
+	now := w.o.now().UnixMilli()
+	r := &Record{
+		State: StateUploading, Attempt: x.Attempt, Number: 1, Worker: w.o.Name, Geometry: j.begin.geometry, CellBytes: j.begin.cellBytes,
+		LastEntry: m.LastEntry, Length: m.Length, LedgerMetadata: stored, Key: j.key, StartedAt: now,
+	}
+	for _, t := range j.begin.targets {
+		r.Placement = append(r.Placement, Placement{Target: t})
+	}
+	if old := j.seen.record; old != nil {
+		r.inherit(old, x.Discard, now)
+	}
+	if _, err := EncodeRecord(r); err != nil {
+		return nil, fmt.Errorf("ledger %d: %w", j.id, err)
+	}
+	if !j.noted {
+		if err := w.notes.begin(ctx, x.Attempt, j.id, *j.begin); err != nil {
+			return nil, err
+		}
+		j.noted = true
+	}
+	return r, nil
+}
+
+// inherit takes over what a new attempt's record must not forget of the old one.
+func (r *Record) inherit(old *Record, discard bool, now int64) {
+	r.Number, r.Garbage, r.Stale, r.Unknown = old.Number+1, append([]Garbage(nil), old.Garbage...), append([]Stale(nil), old.Stale...), old.Unknown
+	if !discard {
+		return
+	}
+	g := Garbage{Attempt: old.Attempt, Since: now}
+	for i := range old.Placement {
+		p := &old.Placement[i]
+		g.Targets = append(g.Targets, p.Target)
+		if p.Generation > 0 {
+			r.Stale = append(r.Stale, Stale{Attempt: old.Attempt, Shard: i, Target: p.Target, Generation: p.Generation, Since: now})
+		}
+		if p.Move != nil {
+			r.Stale = append(r.Stale, Stale{Attempt: old.Attempt, Shard: i, Target: p.Move.Target, Generation: p.Move.Generation, Since: now})
+		}
+	}
+	for _, t := range old.Manifest.Targets {
+		if !contains(g.Targets, t) {
+			g.Targets = append(g.Targets, t)
+		}
+	}
+	r.Garbage = append(r.Garbage, g)
+}
+
+// complete makes the record of the commit.
+func (w *Worker) complete(j *job) (*Record, error) {
+	stored, err := metadata.EncodeLedger(j.seen.meta)
+	if err != nil {
+		return nil, fmt.Errorf("ledger %d: %w", j.id, err)
+	}
+	r := j.seen.record.Clone()
+	r.State, r.CompletedAt, r.Manifest, r.Inline, r.LedgerMetadata = StateComplete, w.o.now().UnixMilli(), j.manifest, j.inline, stored
+	for i := range r.Placement {
+		r.Placement[i].Missing = j.missing[i] && !j.inline
+	}
+	if w.o.Verify == VerifyFull {
+		r.VerifiedAt = r.CompletedAt
+	}
+	return r, nil
+}
+
+// uploadAll sends what is not there yet, and verifies.
+func (w *Worker) uploadAll(ctx context.Context, j *job) error {
+	meta, err := metadata.DecodeLedger(w.o.Records.Key(j.id), j.seen.record.LedgerMetadata)
+	if err != nil {
+		return err
+	}
+	if err := w.memory.Acquire(ctx, w.o.uploadMemory(min(j.begin.cellBytes, w.o.CellBytes))); err != nil {
+		return context.Cause(ctx)
+	}
+	defer w.memory.Release(w.o.uploadMemory(min(j.begin.cellBytes, w.o.CellBytes)))
+	p := planOf(j.id, j.attempt.ID, *j.begin, meta.Digest)
+	if p.dataKey, err = unwrap(ctx, w.o.Keys, j.seen.record.Key); err != nil {
+		return err
+	}
+	left := j.left
+	if left == nil {
+		left = &leftover{ledger: j.id, attempt: j.attempt.ID, begin: *j.begin}
+	} else if p.dataKey != nil {
+		p.epoch = left.epoch + 1
+		if err := w.notes.epoch(ctx, j.attempt.ID, p.epoch); err != nil {
+			return err
+		}
+	}
+	up, done, inline, err := w.sendStripes(ctx, p, left, meta)
+	if err != nil {
+		return err
+	}
+	m, err := buildManifest(p, done, inline, meta, j.begin.targets, j.seen.record.Key)
+	if err != nil {
+		return err
+	}
+	encoded, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	copies, err := up.putManifests(ctx, encoded)
+	if err != nil {
+		return err
+	}
+	j.inline, j.missing = inline != nil, up.missing
+	j.manifest = ManifestRef{Length: int64(len(encoded)), CRC32C: crcUpdate(0, encoded), Targets: copies}
+	return w.proveUpload(ctx, j)
+}
+
+// sendStripes encodes and sends, beginning where the intents end, until every shard object is there.
+func (w *Worker) sendStripes(ctx context.Context, p plan, left *leftover, meta *ledger.Metadata) (_ *upload, _ *progress, inline []byte, err error) {
+	outer := ctx
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	n := p.geometry.Shards()
+	up := &upload{
+		plan: p, targets: left.begin.targets, min: min(w.o.MinShards, n), notes: w.notes, pool: newBufferPool(n+w.o.InFlight, bufferSize(p, meta.Length)), rate: w.upload,
+		inFlight: make(chan struct{}, w.o.InFlight), ours: func(ctx context.Context) error { return w.ours(ctx, p.ledger, p.attempt) }, m: w.m, cancel: cancel,
+	}
+	for _, t := range left.begin.targets {
+		s, err := w.o.Targets.store(t)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		up.stores = append(up.stores, s)
+	}
+	up.resume(left)
+	defer up.wg.Wait()
+	defer cancel(nil)
+	enc, err := newEncoder(p, left.progress(), up.pool, up.emit)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if k := len(left.checkpoints); k > 0 && left.checkpoints[k-1].final {
+		inline = left.checkpoints[k-1].inline
+	} else if inline, err = w.encode(ctx, enc, meta); err != nil {
+		return nil, nil, nil, causeOr(ctx, err)
+	}
+	up.wg.Wait()
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, nil, nil, cause
+	}
+	if inline != nil {
+		return up, &enc.done, inline, nil
+	}
+	if err := up.complete(ctx, shardSums(p.geometry, enc.done.stripes)); err != nil {
+		return nil, nil, nil, causeOr(ctx, err)
+	}
+	up.cancel = func(error) {}
+	return up, &enc.done, nil, context.Cause(outer)
+}
+
+// causeOr prefers why a context was cancelled to the cancellation.
+func causeOr(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// bufferSize is how large a fresh cell buffer is: not larger than the ledger needs.
+func bufferSize(p plan, length int64) int {
+	return int(min(int64(p.cellBytes), length/int64(p.geometry.Data)+int64(2*p.blockBytes)))
+}
+
+// encode reads the entries that are still to be sent.
+func (w *Worker) encode(ctx context.Context, enc *encoder, meta *ledger.Metadata) ([]byte, error) {
+	defer enc.abort()
+	looked := time.Now()
+	for e, err := range w.o.Entries(ctx, enc.ledger, meta, enc.next(), meta.LastEntry) {
+		if err != nil {
+			return nil, fmt.Errorf("read ledger %d from the bookies: %w", enc.ledger, err)
+		}
+		n := len(e.Payload) + len(e.Digest)
+		if err := w.read.wait(ctx, n); err != nil {
+			return nil, err
+		}
+		w.m.bytesRead.Add(n)
+		w.m.bytesRaw.Add(n)
+		if err := enc.add(ctx, &e); err != nil {
+			return nil, err
+		}
+		if time.Since(looked) > w.o.Grace/4 { // whoever was displaced stops long before the janitor's second pass
+			if err := w.ours(ctx, enc.ledger, enc.attempt); err != nil {
+				return nil, err
+			}
+			looked = time.Now()
+		}
+	}
+	if got := enc.next(); got != meta.LastEntry+1 {
+		return nil, fmt.Errorf("read ledger %d from the bookies: the last entry read is %d, the record says %d", enc.ledger, got-1, meta.LastEntry)
+	}
+	inline, err := enc.finish(ctx)
+	if err == nil && inline != nil {
+		c := checkpoint{final: true, next: enc.done.next, base: enc.done.base, blocks: enc.done.blocks, contents: enc.done.contents, inline: inline}
+		err = w.notes.checkpoint(ctx, enc.attempt, c)
+	}
+	return inline, err
+}
+
+// ours looks whether the record still names an attempt.
+func (w *Worker) ours(ctx context.Context, id ledger.ID, attempt AttemptID) error {
+	r, _, err := w.o.Records.Read(ctx, id)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return errDisplaced
+	case err != nil:
+		return err
+	case r.Attempt != attempt || r.State == StateDeleting:
+		return errDisplaced
+	}
+	return nil
+}
+
+// proveUpload verifies what is there before anybody relies on it.
+func (w *Worker) proveUpload(ctx context.Context, j *job) error {
+	r := j.seen.record.Clone()
+	r.Manifest, r.Inline = j.manifest, j.inline
+	for i := range r.Placement {
+		r.Placement[i].Missing = j.missing[i]
+	}
+	c, err := w.t.load(ctx, j.id, r, j.seen.version)
+	if err != nil {
+		return err
+	}
+	findings, err := w.t.verify(ctx, c, w.o.Verify, newBucket(0))
+	if err != nil {
+		return err
+	}
+	for _, f := range findings {
+		if f.Shard >= 0 && j.missing[f.Shard] || f.Kind == FindingManifest && f.Target == "" {
+			continue // known, and allowed
+		}
+		if f.Kind == FindingUnchecked {
+			return fmt.Errorf("what was uploaded could not be verified: %s", f)
+		}
+		return fmt.Errorf("%w: what was uploaded does not verify: %s", errAbandon, f)
+	}
+	return nil
+}

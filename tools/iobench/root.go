@@ -44,7 +44,7 @@ func newRootCommand() *cobra.Command {
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit(exitUsage, err) })
-	root.AddCommand(newQuickCommand(), newReportCommand(), &cobra.Command{
+	root.AddCommand(newQuickCommand(), newReportCommand(), newCompareCommand(), &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this binary",
 		Args:  cobra.NoArgs,

@@ -50,7 +50,7 @@ var examples = map[string]interface{ SVG() template.HTML }{
 	"raster": Raster{Label: "stalls", SpanS: 65, Stalls: []Stall{
 		{3, 14e3}, {9.6, 310e3}, {16, 60e3}, {64.9, 2e6}, {-1, 1e5}, {70, 1e5}, {5, 0},
 	}},
-	"strip": Strip{Label: "p99 of all", Title: "p99", Axis: Axis{Log: true, Format: Micros}, Median: 71, Dots: []StripDot{
+	"strip": Strip{Label: "p99 of all", Axis: Axis{Title: "p99", Log: true, Format: Micros}, Median: 71, Dots: []StripDot{
 		{Name: "b1", Value: 70}, {Name: "b2", Value: 71}, {Name: "b3", Value: 73}, {Name: "b4", Value: 900, Outlier: true}, {Name: "b5", Value: 20, Outlier: true}, {Name: "b6", Value: 0},
 	}},
 }
@@ -93,7 +93,7 @@ func TestTextIsEscaped(t *testing.T) {
 		"ranges":  Ranges{Label: evil, Title: evil, Rows: []Range{{Name: evil, Class: evil, P50: 1, P99: 2}, {Name: evil, Note: evil}}}.SVG(),
 		"bars":    Bars{Label: evil, Title: evil, Rows: []Bar{{Name: evil, Class: evil, Value: 1, Text: evil}, {Note: evil}}}.SVG(),
 		"heatmap": Heatmap{Label: evil, Rows: []string{evil}, Cols: []string{evil}, Groups: []string{evil}, Cells: [][]HeatCell{{{Text: evil, Tip: evil}}}}.SVG(),
-		"strip":   Strip{Label: evil, Title: evil, Dots: []StripDot{{Name: evil, Value: 1, Outlier: true}}}.SVG(),
+		"strip":   Strip{Label: evil, Axis: Axis{Title: evil}, Dots: []StripDot{{Name: evil, Value: 1, Outlier: true}}}.SVG(),
 	} {
 		require.NotContains(t, string(svg), "<script", name)
 		require.NotContains(t, string(svg), `""`, name)

@@ -50,7 +50,7 @@ func (l Lines) SVG() template.HTML {
 		w, h, xTicks = WideWidth, 190, 10
 	case l.Small:
 		w, h, xTicks, yTicks = 180, 120, 2, 3
-		top, bottom, left = 8, 20, 36
+		top, bottom, left = 8, 22, 44
 	}
 	if l.Height > 0 {
 		h = l.Height
@@ -141,7 +141,7 @@ func (l Lines) axes(c *canvas, x, y scale, xTicks, yTicks int) {
 		at, s := x.at(t), l.X.format(t)
 		c.line("gridline", at, y.a, at, y.b)
 		half := textWidth(len([]rune(s))) / 2
-		centre := min(at, c.w-half) // the last one stays inside the drawing
+		centre := max(half, min(at, c.w-half)) // the first and the last one stay inside the drawing
 		if centre-half > end+4 {
 			c.text("tick", "middle", centre, y.a+16, s)
 			end = centre + half

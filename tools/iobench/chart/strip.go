@@ -12,8 +12,7 @@ type StripDot struct {
 // Strip puts the same figure of many runs on one axis: those that stand apart are drawn larger, with their name.
 type Strip struct {
 	Label  string
-	Title  string // of the axis
-	Axis   Axis   // Log and Format
+	Axis   Axis // Title, Log and Format
 	Median float64
 	Dots   []StripDot
 }
@@ -29,14 +28,17 @@ func (s Strip) SVG() template.HTML {
 	}
 	names = min(names, named)
 	top := 12 + 14*float64(names)
-	c := newCanvas(Width, top+26+marginBottom)
+	below := 24.0
+	if s.Axis.Title != "" {
+		below = marginBottom
+	}
+	c := newCanvas(Width, top+26+below)
 	values := make([]float64, len(s.Dots))
 	for i, d := range s.Dots {
 		values[i] = d.Value
 	}
 	mid, bottom := top+10, top+26
 	a := s.Axis
-	a.Title = s.Title
 	x := newScale(a, values, 16, Width-marginRight)
 	Lines{X: a, Y: Axis{Ticks: []float64{}}}.axes(c, x, scale{a: bottom, b: top - 4, hi: 1}, 5, 0)
 	if drawable(s.Median, a.Log) {

@@ -39,6 +39,7 @@ type page struct {
 	Script     template.JS
 	ScriptHash string
 	Runs       []runView
+	Comparison *comparisonView
 }
 
 // tmpl is parsed once; a mistake in it fails every test.

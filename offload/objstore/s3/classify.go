@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -35,7 +36,8 @@ var codes = map[string]objstore.Kind{
 	"AccessDenied": objstore.KindDenied, "AllAccessDisabled": objstore.KindDenied, "AccountProblem": objstore.KindDenied, "InvalidObjectState": objstore.KindArchived,
 
 	"InvalidAccessKeyId": objstore.KindCredentials, "SignatureDoesNotMatch": objstore.KindCredentials, "InvalidSecurity": objstore.KindCredentials,
-	"ExpiredToken": objstore.KindExpired, "InvalidToken": objstore.KindExpired, "ExpiredTokenException": objstore.KindExpired, "TokenRefreshRequired": objstore.KindExpired,
+	"XAdminUserNotFound": objstore.KindCredentials,
+	"ExpiredToken":       objstore.KindExpired, "InvalidToken": objstore.KindExpired, "ExpiredTokenException": objstore.KindExpired, "TokenRefreshRequired": objstore.KindExpired,
 
 	"RequestTimeTooSkewed": objstore.KindClock, "RequestExpired": objstore.KindClock,
 
@@ -68,7 +70,7 @@ func (s *Store) classify(ctx context.Context, op objstore.Op, key string, x *exc
 		e.Kind, e.Err = objstore.KindCanceled, ctx.Err()
 		e.MaybeDone = x.sent.Load() && changes(op)
 	case x.err != nil:
-		s.noAnswer(e, x)
+		s.noAnswer(ctx, e, x)
 	case x.status >= 300:
 		s.refused(e, x)
 	default: // a success whose body is cut, or says that it is none
@@ -86,7 +88,7 @@ func changes(op objstore.Op) bool {
 }
 
 // noAnswer classifies a request that got none.
-func (s *Store) noAnswer(e *objstore.Error, x *exchange) {
+func (s *Store) noAnswer(ctx context.Context, e *objstore.Error, x *exchange) {
 	e.Err = x.err
 	var (
 		cred     *credentialError
@@ -118,9 +120,30 @@ func (s *Store) noAnswer(e *objstore.Error, x *exchange) {
 		if errors.Is(x.err, syscall.ECONNREFUSED) {
 			e.Hint = "nothing listens at " + s.o.Endpoint + ": start the server, or correct the target's endpoint"
 		}
+	case s.speaksTLS(ctx):
+		e.Kind, e.Hint = objstore.KindScheme, "the server at "+s.o.Endpoint+" speaks TLS: set the target's endpoint to https://"
 	default:
 		e.Kind, e.MaybeDone = objstore.KindTransient, !notSent && changes(e.Op)
 	}
+}
+
+// speaksTLS finds out why a server that never answered over plain http hangs up: many that speak TLS say nothing else.
+func (s *Store) speaksTLS(ctx context.Context) bool {
+	u, err := url.Parse(s.o.Endpoint)
+	if err != nil || u.Scheme != "http" || s.wire.answered.Load() {
+		return false
+	}
+	host := u.Host
+	if u.Port() == "" {
+		host = net.JoinHostPort(u.Hostname(), "80")
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	c, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", host) //nolint:gosec // nothing is sent; only whether it is TLS matters
+	if err != nil {
+		return false
+	}
+	return c.Close() == nil
 }
 
 // refused classifies an answer that is no success.
@@ -144,7 +167,7 @@ func (s *Store) refused(e *objstore.Error, x *exchange) {
 		kind = objstore.KindRegion
 	case x.status == http.StatusBadRequest && strings.Contains(a.text, "HTTP request to an HTTPS server"):
 		kind = objstore.KindScheme
-	case code == "" && a.length > 0: // not an error of S3 at all
+	case code == "" && a.length > 0, x.status == http.StatusNotFound && code != "": // not an error of S3, or none that says what is not found
 		kind = objstore.KindForeign
 		if x.status >= 500 || x.status == http.StatusTooManyRequests {
 			kind = objstore.KindTransient // a proxy in between

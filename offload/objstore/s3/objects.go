@@ -79,6 +79,12 @@ func confirm(op objstore.Op, key string, reply http.Header, body objstore.Body) 
 	return nil
 }
 
+// noETag refuses a success that no object store gives.
+func (s *Store) noETag(op objstore.Op, key string) error {
+	return &objstore.Error{Kind: objstore.KindForeign, Op: op, Key: key, Err: errors.New("an answer without an ETag"),
+		Hint: "what answers at " + s.o.Endpoint + " is not an S3 server: correct the target's endpoint"}
+}
+
 // reader returns the body for one request. The library asks for the end of what it is given, so that nothing may hide behind it.
 func reader(body objstore.Body) io.Reader { return bytes.NewReader(body.Data) }
 
@@ -99,7 +105,9 @@ func (s *Store) Put(ctx context.Context, key string, body objstore.Body, o objst
 		if err != nil {
 			return err
 		}
-		info.ETag = got.ETag
+		if info.ETag = got.ETag; info.ETag == "" {
+			return s.noETag(op, key)
+		}
 		info.CRC32C, info.HasCRC32C = decodeCRC(got.ChecksumCRC32C)
 		return confirm(op, key, x.reply, body)
 	})
@@ -135,9 +143,8 @@ func (s *Store) GetRange(ctx context.Context, key string, offset int64, dst []by
 		info.Size = total
 		return nil
 	})
-	var e *objstore.Error
-	if errors.As(err, &e) && e.Kind == objstore.KindNotFound && e.Code == "" {
-		err = s.wordless(ctx, objstore.OpGet, key, err)
+	if objstore.IsNotFound(err) && isWordless(err) {
+		err = s.inWords(ctx, err)
 	}
 	if err != nil {
 		return objstore.Info{}, err
@@ -211,42 +218,53 @@ func infoOf(key string, o minio.ObjectInfo) objstore.Info {
 }
 
 // Head implements objstore.Objects.
-func (s *Store) Head(ctx context.Context, key string) (info objstore.Info, err error) {
-	const op = objstore.OpHead
-	if err := objstore.CheckName(op, key); err != nil {
+func (s *Store) Head(ctx context.Context, key string) (objstore.Info, error) {
+	if err := objstore.CheckName(objstore.OpHead, key); err != nil {
 		return objstore.Info{}, err
 	}
-	err = s.call(ctx, op, key, nil, func(ctx context.Context, _ *exchange) error {
+	info, err := s.head(ctx, key)
+	if k := objstore.KindOf(err); err == nil || !isWordless(err) {
+		return info, err
+	} else if err = s.inWords(ctx, err); objstore.KindOf(err) != k || k == objstore.KindNotFound {
+		return objstore.Info{}, err
+	}
+	return s.head(ctx, key) // the listing was answered: it has mended what could be
+}
+
+func (s *Store) head(ctx context.Context, key string) (info objstore.Info, err error) {
+	err = s.call(ctx, objstore.OpHead, key, nil, func(ctx context.Context, _ *exchange) error {
 		got, err := s.core.StatObject(ctx, s.o.Bucket, key, minio.StatObjectOptions{Checksum: s.o.Checksum == CRC32C})
-		info = infoOf(key, got)
-		return err
-	})
-	switch objstore.KindOf(err) {
-	case objstore.KindNotFound:
-		return objstore.Info{}, s.wordless(ctx, op, key, err)
-	case objstore.KindUnknown:
-		if err == nil && info.Size < 0 {
-			err = &objstore.Error{Kind: objstore.KindSize, Op: op, Key: key, Err: errors.New("an answer without a length"),
+		if info = infoOf(key, got); err == nil && info.Size < 0 {
+			err = &objstore.Error{Kind: objstore.KindSize, Op: objstore.OpHead, Key: key, Err: errors.New("an answer without a length"),
 				Hint: "the store, or a proxy before it, does not say how long objects are: it can not be used"}
 		}
-	}
+		return err
+	})
 	if err != nil {
 		return objstore.Info{}, err
 	}
 	return info, nil
 }
 
-// wordless asks again in a way that has an answer in words: HEAD says 404 for an object, a bucket and a server that is none alike.
-func (s *Store) wordless(ctx context.Context, op objstore.Op, key string, notFound error) error {
-	_, err := s.List(ctx, key, "", 1)
+// isWordless says that a refusal came without a word of S3, as all answers to HEAD do: an object, a bucket and a server that is none are all 404, a wrong
+// key and a wrong clock both 403.
+func isWordless(err error) bool {
 	var e *objstore.Error
-	switch {
-	case err == nil, objstore.KindOf(err) == objstore.KindDenied: // who may not list is told 403 for what is absent, not 404
-		return notFound
-	case errors.As(err, &e):
-		e.Op, e.Key = op, key
+	return errors.As(err, &e) && e.Code == "" && e.Status >= 300 && e.Status < 500
+}
+
+// inWords asks for a listing, which has an answer in words: it returns that error, or the wordless one if the listing can be had.
+func (s *Store) inWords(ctx context.Context, wordless error) error {
+	var e, said *objstore.Error
+	if !errors.As(wordless, &e) {
+		return wordless
 	}
-	return err
+	_, err := s.List(ctx, e.Key, "", 1)
+	if err == nil || !errors.As(err, &said) || said.Kind == objstore.KindDenied { // who may not list is told 403 for what is absent, not 404
+		return wordless
+	}
+	said.Op, said.Key = e.Op, e.Key
+	return said
 }
 
 // Delete implements objstore.Objects.
@@ -258,13 +276,10 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	err := s.call(ctx, op, key, nil, func(ctx context.Context, _ *exchange) error {
 		return s.core.RemoveObject(ctx, s.o.Bucket, key, minio.RemoveObjectOptions{})
 	})
-	var e *objstore.Error
-	if errors.As(err, &e) && e.Kind == objstore.KindNotFound {
-		if e.Code == "" {
-			if err := s.wordless(ctx, op, key, err); objstore.KindOf(err) != objstore.KindNotFound {
-				return err
-			}
-		}
+	if objstore.IsNotFound(err) && isWordless(err) {
+		err = s.inWords(ctx, err)
+	}
+	if objstore.IsNotFound(err) {
 		return nil
 	}
 	return err

@@ -9,7 +9,7 @@
 //   - "Not found" is said only if the store said so in S3's own words; an answer to HEAD, which has no words, is confirmed by a listing.
 //   - A redirect is not followed.
 //   - A request that was refused because of the credential or the clock, and so was not carried out, is sent once more with a new credential or the
-//     clock's offset, if those differ from what was used. Nothing else is sent twice.
+//     clock's offset, if those differ from what was used. Nothing else is sent twice, but a read on a pooled connection that turns out to be closed.
 //
 // Safe for concurrent use. Goroutines: those of net/http's connection pool, which Close ends.
 package s3

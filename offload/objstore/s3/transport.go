@@ -69,6 +69,8 @@ type transport struct {
 	region string
 	now    func() time.Time
 	skew   atomic.Int64 // ns to add to this machine's clock
+
+	answered atomic.Bool // the server has said something, in this protocol
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -121,6 +123,7 @@ func (t *transport) send(req *http.Request, x *exchange) (*http.Response, error)
 	if err != nil {
 		return nil, err
 	}
+	t.answered.Store(true)
 	x.status, x.reply = resp.StatusCode, resp.Header
 	return resp, nil
 }

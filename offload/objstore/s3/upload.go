@@ -25,7 +25,8 @@ func (s *Store) CreateUpload(ctx context.Context, key string, o objstore.UploadO
 	err = s.call(ctx, op, key, h, func(ctx context.Context, _ *exchange) error {
 		id, err = s.core.NewMultipartUpload(ctx, s.o.Bucket, key, minio.PutObjectOptions{})
 		if err == nil && id == "" {
-			err = &objstore.Error{Kind: objstore.KindForeign, Op: op, Key: key, Err: errors.New("an answer without an upload id")}
+			err = &objstore.Error{Kind: objstore.KindForeign, Op: op, Key: key, Err: errors.New("an answer without an upload id"),
+				Hint: "what answers at " + s.o.Endpoint + " is not an S3 server: correct the target's endpoint"}
 		}
 		return err
 	})
@@ -48,6 +49,9 @@ func (s *Store) PutPart(ctx context.Context, key, id string, number int, body ob
 			minio.PutObjectPartOptions{Md5Base64: sum, DisableContentSha256: true})
 		if err != nil {
 			return err
+		}
+		if got.ETag == "" {
+			return s.noETag(op, key)
 		}
 		part = objstore.Part{Number: number, Size: int64(len(body.Data)), CRC32C: body.CRC32C, ETag: got.ETag}
 		return confirm(op, key, x.reply, body)

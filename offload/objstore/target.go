@@ -106,6 +106,16 @@ func (t *Target) SetCapabilities(c Capabilities) {
 	t.can = &c
 }
 
+// Check runs CheckTarget, without retries, and keeps the capabilities that it found.
+func (t *Target) Check(ctx context.Context) (Report, error) {
+	r, err := CheckTarget(ctx, t.in)
+	if err != nil {
+		return r, fmt.Errorf("target %s: %w", t.o.ID, err)
+	}
+	t.SetCapabilities(r.Capabilities)
+	return r, nil
+}
+
 // CircuitOpen says whether requests are kept away from the target now.
 func (t *Target) CircuitOpen() bool { return t.circuit.open(time.Now()) }
 

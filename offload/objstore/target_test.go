@@ -348,6 +348,21 @@ func TestCheckTarget(t *testing.T) {
 	require.Empty(t, m.Uploads())
 }
 
+func TestCheckOfATargetKeepsWhatItFound(t *testing.T) {
+	s, f, _ := target(nil, objstore.TargetOptions{ID: "t7"})
+	weak := mem.New().Capabilities()
+	weak.Conditional, weak.StoredCRC = false, false
+	s.SetCapabilities(weak)
+	_, err := s.Check(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, mem.New().Capabilities(), s.Capabilities())
+	f.Set(faulty.Always(faulty.Fail(objstore.KindTransient)))
+	before := f.Count()
+	_, err = s.Check(context.Background())
+	require.ErrorContains(t, err, "target t7: check put: put check/")
+	require.Equal(t, 1+1, f.Count()-before, "one try, and one to clean up")
+}
+
 // TestCheckTargetFails at each request in turn: the error has the kind of the fault, and nothing is left behind.
 func TestCheckTargetFails(t *testing.T) {
 	ctx := context.Background()

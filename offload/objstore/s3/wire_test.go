@@ -170,6 +170,13 @@ func TestStatement40(t *testing.T) {
 		info, err := s.Head(ctx, "flipped")
 		require.NoError(t, err)
 		require.False(t, info.HasCRC32C)
+
+		proxy.Set(faultproxy.On("PUT", faultproxy.Always(faultproxy.CutRequest(1<<20))))
+		err = put(s, "cut", data)
+		require.True(t, objstore.Unclear(err), "%v", err)
+		if have, there = stored(t, srv, "cut"); there { // some servers keep what came
+			require.LessOrEqual(t, len(have), len(data))
+		}
 	})
 }
 

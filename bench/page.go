@@ -37,7 +37,7 @@ type bar struct {
 
 // Measures of the drawing.
 const (
-	barLeft   = 250.0
+	barLeft   = 300.0
 	barRoom   = 430.0
 	barHeight = 14
 	groupGap  = 12

@@ -97,7 +97,7 @@ func (b *benchmark) report(packages string) *report {
 	r := &report{
 		Schema: "bindery-bench/1", Date: time.Now().UTC().Truncate(time.Second), Packages: packages,
 		Machine:  machine{runtime.NumCPU(), processor(), firstLine("/proc/sys/kernel/osrelease"), runtime.GOOS + "/" + runtime.GOARCH, strings.TrimPrefix(runtime.Version(), "go"), fileSystem(b.dir)},
-		Settings: settings{Rounds: b.rounds, Seconds: b.duration.Seconds(), Memory: b.memory, Versions: []string{"bindery " + b.version}},
+		Settings: settings{Rounds: b.rounds, Seconds: b.duration.Seconds(), Memory: b.memory, Versions: []string{b.version}},
 	}
 	names := []string{"", (&ours{}).name()}
 	if b.apache {

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // sampleRun is a run of two rounds in which the peer gives half of our adds and takes twice our time, and is late in one.
 func sampleRun() *benchmark {
-	b := &benchmark{rounds: 2, duration: time.Second, memory: "256MiB", apache: true, version: "test", figures: map[string]map[string][]figure{}}
+	b := &benchmark{rounds: 2, duration: time.Second, memory: "256MiB", apache: true, version: "bindery test", figures: map[string]map[string][]figure{}}
 	f := func(adds, ms float64) figure {
 		return figure{PerSecond: adds, MB: adds / 1000, Latency: map[string]float64{"p50": 1000 * ms, "p99": 3000 * ms, "p99.9": 9000 * ms}, CPU: 10 * ms, RSS: 1e8 * ms, Written: 2}
 	}

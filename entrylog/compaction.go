@@ -16,6 +16,8 @@ type CompactionWriter struct {
 	w      *logWriter
 	sealed bool
 	ended  bool
+	// unlisted says that the log could not be put on the list, or so it seemed.
+	unlisted bool
 }
 
 // NewCompactionWriter begins a log of its own for entries copied from the given sealed logs. It becomes visible, whole,
@@ -27,8 +29,11 @@ func (s *Store) NewCompactionWriter(sources ...LogID) (*CompactionWriter, error)
 	if len(sources) == 0 {
 		return nil, errors.New("compaction without sources")
 	}
+	if err := s.makeList(); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
-	m := meta{flags: flagCompaction}
+	m := meta{flags: flagCompaction | flagListed}
 	for _, id := range sources {
 		l := s.logs[id]
 		if l == nil || l.info.Writing {
@@ -118,6 +123,10 @@ func (w *CompactionWriter) Seal() (LogInfo, error) {
 		return LogInfo{}, classify(fmt.Errorf("seal entry log %s: %w", lw.id, err))
 	}
 	invariant.CrashPoint("entrylog.compaction-visible")
+	if err := s.list(lw.id); err != nil {
+		w.unlisted = true
+		return LogInfo{}, classify(fmt.Errorf("seal entry log %s: %w", lw.id, err))
+	}
 	w.sealed, w.ended = true, true
 	if err := lw.f.Close(); err != nil {
 		s.o.Logger.Warn("closing a sealed entry log failed", "file", path, "err", err)
@@ -148,7 +157,11 @@ func (w *CompactionWriter) Abort() error {
 	w.ended = true
 	w.stop()
 	err := w.w.f.Close()
-	if rerr := w.s.fs.Remove(w.w.path); !errors.Is(rerr, fs.ErrNotExist) {
+	remove := w.s.fs.Remove
+	if w.unlisted {
+		remove = w.s.removeUnlisted
+	}
+	if rerr := remove(w.w.path); !errors.Is(rerr, fs.ErrNotExist) {
 		err = errors.Join(err, rerr)
 	}
 	return errors.Join(err, w.s.fs.SyncDir(w.s.dir))

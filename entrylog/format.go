@@ -32,6 +32,7 @@ const (
 	trailerMagic = "BNDRYEND"
 
 	flagCompaction = 1 << 0
+	flagListed     = 1 << 1 // the directory has a list of its logs
 )
 
 // Kinds of records. Zero is none of them, so zeroed space ends a walk.

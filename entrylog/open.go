@@ -27,11 +27,21 @@ func (s *Store) recover() (*Recovered, error) {
 		return nil, err
 	}
 	s.nextID = max(s.removed.highest, s.o.MinLog, s.o.Durable.Log) + 1
+	list, listErr := s.readList()
+	if listErr != nil && !corrupt.Is(listErr) {
+		return nil, listErr
+	}
+	if list != nil {
+		s.listed = *list
+		if n := len(list.ids); n > 0 {
+			s.nextID = max(s.nextID, list.ids[n-1]+1)
+		}
+	}
 	var logs []*found
 	for _, name := range names {
 		if id, ok := parseName(name, compactingSuffix); ok {
 			s.nextID = max(s.nextID, id+1)
-			if err := s.removeLeftover(s.path(id, compactingSuffix), r); err != nil {
+			if err := s.removeLeftover(0, s.path(id, compactingSuffix), r); err != nil {
 				return nil, err
 			}
 		}
@@ -52,6 +62,9 @@ func (s *Store) recover() (*Recovered, error) {
 		}
 	}
 	s.durable = s.o.Durable
+	if err := s.compareList(logs, listErr, r); err != nil {
+		return nil, err
+	}
 	s.checkDurable(r)
 	if len(r.Removed) > 0 {
 		if err := s.fs.SyncDir(s.dir); err != nil {
@@ -61,10 +74,13 @@ func (s *Store) recover() (*Recovered, error) {
 	return r, nil
 }
 
-// removeLeftover deletes a file that never became part of the store.
-func (s *Store) removeLeftover(path string, r *Recovered) error {
+// removeLeftover deletes a file of which nothing was promised: log id, or, with 0, one that never became a log.
+func (s *Store) removeLeftover(id LogID, path string, r *Recovered) error {
 	if s.o.ReadOnly {
 		return nil
+	}
+	if err := s.unlist(id); err != nil {
+		return err
 	}
 	if err := s.fs.Remove(path); err != nil {
 		return err
@@ -122,12 +138,9 @@ func (s *Store) take(f *found, synced int64, r *Recovered) error {
 		r.Damage = append(r.Damage, Damage{Log: d.id, Runs: true, States: true, Err: corrupt.New(d.path, 0, "entry log", d.failed)})
 		s.logs[d.id] = l
 		return nil
-	case !d.known && d.zero && synced <= headerSize:
+	case !d.known && d.zero && synced <= headerSize && !s.onList(d.id):
 		// Created, but its header never reached the disk: it is synced before anything else is written.
-		if !s.o.ReadOnly {
-			return s.removeLeftover(l.path, r)
-		}
-		return nil
+		return s.removeLeftover(d.id, l.path, r)
 	case !d.known:
 		var cause *corrupt.Error
 		errors.As(d.header, &cause)
@@ -185,7 +198,7 @@ func (s *Store) takeUnsealed(l *logFile, d *discovery, r *Recovered) error {
 	l.info.Size = c.end
 	r.Damage = append(r.Damage, c.damage...)
 	if len(c.commits) == 0 && len(c.runs) == 0 && len(c.states) == 0 && len(c.damage) == 0 && !s.o.ReadOnly {
-		return s.removeLeftover(l.path, r) // nothing in it was ever promised
+		return s.removeLeftover(d.id, l.path, r) // nothing in it was ever promised
 	}
 	s.logs[d.id] = l
 	rec := RecoveredLog{Runs: c.runs, States: c.states, End: Position{d.id, c.end}, Tail: c.end - headerSize}
@@ -289,7 +302,8 @@ func newestStates(states []LedgerState) []LedgerState {
 // checkDurable reports a log that must be there and is not.
 func (s *Store) checkDurable(r *Recovered) {
 	d := s.o.Durable
-	if d.Log == 0 || d.Offset <= headerSize || s.logs[d.Log] != nil || s.removed.durable >= d.Log {
+	noted := slices.ContainsFunc(s.missing, func(m Damage) bool { return m.Log == d.Log })
+	if d.Log == 0 || d.Offset <= headerSize || s.logs[d.Log] != nil || s.removed.durable >= d.Log || noted {
 		return
 	}
 	path := s.path(d.Log, logSuffix)

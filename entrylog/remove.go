@@ -58,6 +58,9 @@ func (s *Store) deleteFile(l *logFile) error {
 	if f != nil {
 		_ = f.Close() // read only
 	}
+	if err := s.unlist(l.meta.id); err != nil {
+		return fmt.Errorf("remove entry log %s: %w", l.meta.id, err)
+	}
 	invariant.CrashPoint("entrylog.removal-noted")
 	err := s.fs.Remove(l.path)
 	if errors.Is(err, fs.ErrNotExist) {

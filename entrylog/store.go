@@ -27,8 +27,11 @@ type Store struct {
 	w   *logWriter // the log being written, or nil
 	cur *logFile   // its place in logs
 
-	rmu        sync.Mutex // serialises deleting files and writing removedName; taken before mu
+	rmu        sync.Mutex // serialises deleting files and writing removedName and listName; taken after wmu and before mu
 	hasRemoved bool       // removedName exists; guarded by rmu
+	listed     logList    // as in listName, or for its next write; guarded by rmu
+	listSlot   int64      // bytes of its slots, 0: there is no list; guarded by rmu
+	missing    []Damage   // guarded by rmu
 
 	mu        sync.Mutex // guards everything below, and the fields of every logFile that are not constant
 	logs      map[LogID]*logFile
@@ -189,15 +192,26 @@ func (s *Store) begin() error {
 		s.mu.Unlock()
 		return ErrClosed
 	}
+	s.mu.Unlock()
+	if err := s.makeList(); err != nil {
+		return err
+	}
+	s.mu.Lock()
 	id := s.nextID // taken at once, even if no log comes of it: a compaction may begin one at this moment
 	s.nextID++
-	m := meta{id: id, precedence: id, prevLog: s.prevLog, prevEnd: s.prevEnd}
+	m := meta{id: id, precedence: id, flags: flagListed, prevLog: s.prevLog, prevEnd: s.prevEnd}
 	s.mu.Unlock()
 	buffers, err := s.takeBuffers()
 	if err != nil {
 		return err
 	}
 	w, err := createLog(s.fs, s.path(id, logSuffix), m, buffers, s.writerOptions())
+	if err == nil {
+		if err = s.list(id); err != nil {
+			w.stop()
+			err = errors.Join(classify(err), w.f.Truncate(headerSize), w.f.Close(), s.removeUnlisted(w.path))
+		}
+	}
 	if err != nil {
 		s.giveBuffers(buffers)
 		return err

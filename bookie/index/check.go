@@ -198,7 +198,7 @@ func (x *runIndex) Stats() (Stats, error) {
 func Rebuild(ctx context.Context, store *entrylog.Store, into Index, progress func(done, total int)) (*RebuildReport, error) {
 	logs := store.Logs()
 	sortByAge(logs)
-	report := &RebuildReport{}
+	report := &RebuildReport{Damage: store.Missing()}
 	for i, info := range logs {
 		if progress != nil {
 			progress(i, len(logs))

@@ -44,6 +44,9 @@ func Compare(ctx context.Context, x Index, s *entrylog.Store, read bool) (*Compa
 			return nil, err
 		}
 	}
+	for _, d := range s.Missing() {
+		c.add(d.Err)
+	}
 	return c, c.ledgers(ctx, x, s, read)
 }
 

@@ -15,6 +15,9 @@ func (s *Storage) Check(ctx context.Context, fn func(error)) error {
 			fn(err)
 			continue
 		}
+		for _, m := range d.log.Missing() {
+			fn(m.Err)
+		}
 		if err := d.ix.Check(ctx, fn); err != nil {
 			return fmt.Errorf("check %s: %w", d.path, err)
 		}

@@ -148,6 +148,9 @@ func (d *dir) dropGone() error {
 	for _, info := range slices.Concat(d.log.Logs(), d.log.Pending()) {
 		there[info.ID] = true
 	}
+	for _, m := range d.log.Missing() {
+		there[m.Log] = true // see dropped
+	}
 	for _, id := range ids {
 		if there[id] {
 			continue

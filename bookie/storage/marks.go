@@ -360,6 +360,9 @@ func (s *Storage) AcceptLoss(ctx context.Context) error {
 			failed = true
 			continue
 		}
+		if err := d.log.AcceptMissing(); err != nil {
+			return fmt.Errorf("accept loss: %w", err)
+		}
 		d.lost, d.lossErr = false, nil
 		if d.suspect {
 			if err := d.clearSuspect(); err != nil {

@@ -227,14 +227,20 @@ func (d *dir) loadOverlay() error {
 }
 
 // dropped handles a log that the index knows and that is not there: its removal was interrupted, or somebody deleted it.
-// The index keeps its runs, so that reading what it held fails instead of denying it.
+// The index keeps its runs, so that reading what it held fails instead of denying it, and in the second case it keeps the log,
+// too: as long as it is there, nothing is lost that it does not know of.
 func (d *dir) dropped(id entrylog.LogID) error {
 	for _, p := range d.log.Pending() {
 		if p.ID == id {
 			return nil
 		}
 	}
-	d.s.log.Warn("an entry log that the index knows is not there", "dir", d.path, "log", id)
+	for _, m := range d.log.Missing() {
+		if m.Log == id {
+			d.s.log.Error("an entry log was deleted: reading what it held fails until that has been repaired", "dir", d.path, "log", id)
+			return nil
+		}
+	}
 	return d.ix.Drop(id)
 }
 

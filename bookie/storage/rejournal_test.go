@@ -69,8 +69,10 @@ func TestFullDirectoryLetsGoOfTheJournal(t *testing.T) {
 		if entry%100 == 0 {
 			_ = e.s.dirs[0].request().wait(t.Context())
 		}
+		if entry%500 == 0 || entry == 2999 { // however slow the machine is
+			require.Eventually(t, func() bool { return e.j.held() < 700 }, 30*time.Second, time.Millisecond, "the journal grows as long as one directory is full")
+		}
 	}
-	require.Eventually(t, func() bool { return e.j.held() < 700 }, 5*time.Second, time.Millisecond, "%d records are held", e.j.held())
 	require.Less(t, most, 2500, "the journal grows as long as one directory is full")
 	for round := range uint64(2) {
 		e.crash(round, 0)

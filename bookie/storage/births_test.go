@@ -1,10 +1,13 @@
 package storage
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/binderylog/bindery/internal/vfs/errorfs"
 )
 
 // fencedStill checks that a ledger refuses adds, now and after a crash and more deletions.
@@ -149,5 +152,37 @@ func TestDeletedLedgerCameBackInAnotherDirectory(t *testing.T) {
 	e.crash(1, 0)
 	e.open()
 	refused()
+	e.close()
+}
+
+// TestDeletionCutOffAgain: the file of deleted ledgers can not be written, the log with the tombstones is ingested, and the
+// file can not be written again: what then says that the ledger is deleted must stay until the file does.
+func TestDeletionCutOffAgain(t *testing.T) {
+	e := newEnv(t, 1, 1, nil)
+	broken := errorfs.NewSwitch(errorfs.OnPath("tombstones*", errorfs.From(errorfs.Write, 1, syscall.ENOSPC)))
+	e.fs = errorfs.Wrap(e.mem, broken)
+	e.open()
+	e.mustAdd(1, 0, 100)
+	require.NoError(t, e.fence(1))
+	broken.Set(true)
+	l, err := e.s.Ledger(1, false)
+	require.NoError(t, err)
+	_, err = e.s.Delete(t.Context(), []int64{1}, []uint32{l.Replica.Generation})
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	l.Release()
+	e.roll() // seals the log, which goes into the index
+	e.settle()
+	for range 2 {
+		_, err = e.s.RetryRemovals(0)
+		require.ErrorIs(t, err, syscall.ENOSPC)
+	}
+	broken.Set(false)
+	_, err = e.s.RetryRemovals(0)
+	require.NoError(t, err)
+	for range 2 {
+		require.ErrorContains(t, e.add(1, 9, testBody(1, 9, 0, 100, 0), false), "needs verification", "a deleted ledger takes nothing from an old writer")
+		e.close()
+		e.open()
+	}
 	e.close()
 }

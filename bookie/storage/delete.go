@@ -26,8 +26,9 @@ import (
 //     tombstone and its entries are cut out of the write caches;
 //  3. a checkpoint makes the tombstones durable as ledger states: from here on the ledgers are deleted, whatever crashes;
 //  4. other directories that hold something of them forget it (a directory that failed, and came back);
-//  5. the index forgets them;
-//  6. the file of deleted ledgers takes them in, and the intent is done.
+//  5. the file of deleted ledgers takes them in;
+//  6. the index forgets them, and the intent is done. Not before: when the log of the tombstones has been ingested already (the
+//     deletion was cut off, and is finished later), the index has the only record of them.
 //
 // A ledger that comes back begins another life: it gets a birth number higher than any before; its floor is the highest
 // log id that exists, and its entries go to higher logs; its state remembers where the journals were. Whatever lies in a
@@ -176,7 +177,7 @@ func (d *dir) forget(ids []int64) error {
 		if err != nil {
 			return fmt.Errorf("delete ledger %d: %w", id, err)
 		}
-		if ev != evNone && !st.replica.Tombstone {
+		if ev != evNone && (!st.replica.Tombstone || st.seq == seqOfSet) { // the index may not have forgotten what the file names
 			held = append(held, id)
 		}
 	}
@@ -188,6 +189,9 @@ func (d *dir) forget(ids []int64) error {
 
 // bookDeleted makes index and list of deleted ledgers agree that ledgers are deleted.
 func (d *dir) bookDeleted(ids []int64) error {
+	if err := d.replaceTombstones(ids); err != nil {
+		return err
+	}
 	d.gen.Add(1)
 	err := d.ix.DeleteLedgers(ids)
 	if vfs.IsNoSpace(err) && d.useReserve("the index") {
@@ -198,7 +202,7 @@ func (d *dir) bookDeleted(ids []int64) error {
 	}
 	invariant.CrashPoint("gc.delete.index")
 	d.s.damaged.forget(ids)
-	return d.replaceTombstones(ids)
+	return nil
 }
 
 // Intents. The first byte is the kind.

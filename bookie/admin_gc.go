@@ -155,5 +155,5 @@ func (v gcView) AcceptRollback(ctx context.Context) error {
 	if v.collector() == nil {
 		return ErrStopped
 	}
-	return v.b.identity.AcceptRollback(ctx)
+	return v.b.acceptRollback(ctx)
 }

@@ -23,6 +23,9 @@ type Bookie struct {
 	hurry   chan struct{} // closed by EndDrain
 	hurried sync.Once
 
+	rolledBack atomic.Bool // the metadata store was, and it is not accepted yet
+	ids        idWatch
+
 	replayed  replayed // written and read by Start, as the next one
 	lossEpoch uint64   // see settleLossEpoch
 
@@ -58,6 +61,7 @@ func New(o Options) (*Bookie, error) {
 		return nil, withExit(ExitConfig, err)
 	}
 	b := &Bookie{o: o, m: &metrics{}, done: make(chan struct{}), hurry: make(chan struct{})}
+	b.ids.news = make(chan struct{}, 1)
 	b.state = newState(nil)
 	b.phase.Store(phaseNew)
 	if o.ReadOnly {

@@ -14,8 +14,8 @@ import (
 )
 
 // ErrStoreRolledBack is returned when the metadata store holds less than it once did: it was restored from a backup. Ledgers
-// created since that backup are missing from it, and a garbage collector would delete their entries.
-var ErrStoreRolledBack = errors.New("the metadata store was restored from an older backup: nothing is deleted until `bindery gc accept-rollback`")
+// created since that backup are missing from it, and a garbage collector would delete their entries; and it gives out their ids again.
+var ErrStoreRolledBack = errors.New("the metadata store was restored from an older backup: nothing is written or deleted until `bindery gc accept-rollback`")
 
 // gcCounter is the local mirror of the bookie's counter of garbage-collection passes, in current/GC of every directory.
 //
@@ -23,7 +23,8 @@ var ErrStoreRolledBack = errors.New("the metadata store was restored from an old
 //	crc32c 0a1b2c3d
 //
 // The first number is the pass that was about to begin, the second the last one whose number is known to be in the store. A
-// store below the second has lost something; one below the first only means that the process died in between. The length is
+// store below the second has lost something; one below the first only means that the process died in between. A rollback that
+// shows elsewhere is kept as a pair above what the store has. The length is
 // fixed so that a full disk does not keep the collection from making room (see replaceFile); fewer digits are read too.
 type gcCounter struct{ intended, confirmed uint64 }
 
@@ -144,8 +145,8 @@ func (i *Identity) storeGCCounter(ctx context.Context, n uint64, v metadata.Vers
 	}
 }
 
-// AcceptRollback lets garbage collection go on after the store was restored from a backup: the operator has made sure that
-// every ledger worth keeping is in it.
+// AcceptRollback ends what ErrStoreRolledBack stands for: the operator has made sure that every ledger worth keeping is in the
+// store. AdvanceIDs comes first.
 func (i *Identity) AcceptRollback(ctx context.Context) error {
 	i.gcOp.Lock()
 	defer i.gcOp.Unlock()
@@ -159,8 +160,15 @@ func (i *Identity) AcceptRollback(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("accept rollback: %w", err)
 	}
+	next, err := i.o.Views.Ledgers.NextID(ctx)
+	if err != nil {
+		return fmt.Errorf("accept rollback: %w", err)
+	}
 	if stored >= local.confirmed {
-		return nil
+		return i.writeIDs(next) // nothing else may have been noticed yet
+	}
+	if err := i.writeIDs(next); err != nil {
+		return fmt.Errorf("accept rollback: %w", err)
 	}
 	if err := i.storeGCCounter(ctx, local.intended, v); err != nil {
 		return fmt.Errorf("accept rollback: %w", err)

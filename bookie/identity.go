@@ -82,7 +82,8 @@ type Identity struct {
 
 	now atomic.Pointer[identityNow] // what others may ask for at any time
 
-	gcOp sync.Mutex // serialises GC passes; held across disk and store
+	gcOp     sync.Mutex   // serialises GC passes and looks at the store; held across disk and store
+	idsKnown atomic.Int64 // the ids below had been drawn at the last look, see CheckStore
 }
 
 // identityNow is the state of an identity after its last change.

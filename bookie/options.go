@@ -63,9 +63,11 @@ type Options struct {
 	FrameLimit        int           // bytes of the largest frame, length included; default wire.PulsarFrameLimit
 	ReadWorkers       int           // concurrent reads from disk; default 4 per core, 8 to 64
 	DiskCheckInterval time.Duration // default 5 s
-	FullMetrics       bool          // every name of BookKeeper's that can be filled, not only those of its dashboards
-	ReadOnly          bool          // start, and stay, read-only (--read-only)
-	Drain             time.Duration // how long a stop lets clients move their ledgers away, registered read-only; default 0
+	// StoreCheckInterval is how often the bookie looks whether the metadata store was rolled back; default 10 s.
+	StoreCheckInterval time.Duration
+	FullMetrics        bool          // every name of BookKeeper's that can be filled, not only those of its dashboards
+	ReadOnly           bool          // start, and stay, read-only (--read-only)
+	Drain              time.Duration // how long a stop lets clients move their ledgers away, registered read-only; default 0
 
 	FS     vfs.FS       // default: the operating system's
 	Logger *slog.Logger // labelled with the bookie's id by the caller; default: slog.Default()
@@ -94,6 +96,7 @@ func (o *Options) EnsureDefaults() {
 	setDefault(&o.FrameLimit, wire.PulsarFrameLimit)
 	setDefault(&o.ReadWorkers, min(64, max(8, 4*runtime.NumCPU())))
 	setDefault(&o.DiskCheckInterval, 5*time.Second)
+	setDefault(&o.StoreCheckInterval, storeCheckEvery)
 	if o.FS == nil {
 		o.FS = vfs.OS()
 	}

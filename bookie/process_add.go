@@ -299,6 +299,7 @@ func (s *server) appendState(b *batch, l *storage.Ledger, sink journal.Sink, t j
 		return err
 	}
 	b.touched |= 1 << index
+	s.ids.saw(l.ID())
 	return nil
 }
 

@@ -30,6 +30,7 @@ type server struct {
 	patience atomic.Int64 // see slowClientTimeout
 	// lossEpoch is the bookie's epoch of its last loss; see ledger.Replica.CheckAdd.
 	lossEpoch uint64
+	ids       *idWatch // nil: nobody wants to know of new ledgers
 
 	batches sync.Pool
 	polls   atomic.Int64 // waiting long polls

@@ -39,7 +39,7 @@ func (b *Bookie) Start(ctx context.Context) (err error) {
 		}
 	}()
 	for _, step := range []func(context.Context) error{
-		b.bind, b.openIdentity, b.openEngine, b.replay, b.settleLosses, b.serve, b.startBackground, b.register,
+		b.bind, b.openIdentity, b.openEngine, b.replay, b.settleLosses, b.checkStoreAtStart, b.serve, b.startBackground, b.register,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -248,7 +248,7 @@ func (b *Bookie) serve(ctx context.Context) error {
 	b.eng.checkDisks(ctx)
 	srv := newServer(&b.o, b.eng.st, b.eng.journals, b.state, b.m, b.checkOpen, b.lossEpoch)
 	b.mu.Lock()
-	b.srv = srv
+	b.srv, srv.ids = srv, &b.ids
 	b.mu.Unlock()
 	srv.listen(b.gate.open())
 	return nil
@@ -272,10 +272,14 @@ func (b *Bookie) startBackground(context.Context) error {
 	b.bg = bg
 	b.mu.Unlock()
 	bg.run("disk-watch", b.eng.watchDisks)
+	bg.run("store-watch", b.watchStore)
 	collector, err := gc.New(&gc.Views{
 		Records: b.o.Metadata.Ledgers, Bookie: b.o.ID, Locker: b.o.Metadata.Replication.Locker(string(b.o.ID)),
 		Begin: func(ctx context.Context) error {
 			_, err := b.identity.BeginGCPass(ctx)
+			if errors.Is(err, ErrStoreRolledBack) {
+				b.noteStore(err)
+			}
 			return err
 		},
 	}, b.eng.st, b.eng.st, b.o.GC)

@@ -18,10 +18,11 @@ const (
 	ReasonDisk                        // a ledger directory is full or has failed
 	ReasonJournal                     // a journal has failed; lasts as long as the process
 	ReasonStopping                    // the bookie is stopping
+	ReasonMetadata                    // the metadata store was rolled back; lasts until an operator accepts it
 	reasonCount    = iota
 )
 
-var reasonNames = [reasonCount]string{"config", "operator", "disk", "journal", "stopping"}
+var reasonNames = [reasonCount]string{"config", "operator", "disk", "journal", "stopping", "metadata"}
 
 // String returns the names of the reasons in r, joined by commas.
 func (r Reason) String() string {

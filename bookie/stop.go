@@ -66,6 +66,7 @@ func (b *Bookie) shutdown(ctx context.Context) error {
 	}
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.o.MetadataTimeout)
 	defer cancel()
+	b.checkStoreAtStop(closeCtx)
 	return b.identity.CloseClean(closeCtx)
 }
 

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -17,6 +19,7 @@ type adminCall struct {
 	status    statusOptions // the server
 	bookie    int           // which one of the process; 0 and 1 are the first
 	tokenFile string
+	timeout   time.Duration // of one request; 0: statusTimeout
 }
 
 // addFlags adds what every such command takes; each says that it is about one bookie of the process.
@@ -43,6 +46,19 @@ func (a *adminCall) url(path string) (string, error) {
 	return base + path, nil
 }
 
+// bookies returns how many bookies the process has.
+func (a *adminCall) bookies(ctx context.Context) (int, error) {
+	base, err := a.status.base()
+	if err != nil {
+		return 0, err
+	}
+	var first bookieStatus
+	if err := getJSON(ctx, base+"/api/v2/status", &first); err != nil {
+		return 0, err
+	}
+	return max(first.Bookies, 1), nil
+}
+
 // post sends a changing request and returns the answer; the server's own words are the error.
 func (a *adminCall) post(ctx context.Context, path string, body any) ([]byte, error) {
 	url, err := a.url(path)
@@ -59,7 +75,7 @@ func (a *adminCall) post(ctx context.Context, path string, body any) ([]byte, er
 }
 
 func (a *adminCall) do(ctx context.Context, method, url string, body []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(a.timeout, statusTimeout))
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {

@@ -164,23 +164,39 @@ func gcChanged(use string, minor, major bool) string {
 	return "a pass was asked for; `bindery gc status` shows it"
 }
 
+// acceptTimeout is how long one bookie may take to accept a rollback: it may have to draw a million ledger ids.
+const acceptTimeout = 10 * time.Minute
+
 func newGCAcceptCommand() *cobra.Command {
 	var o gcOptions
 	var yes bool
 	c := &cobra.Command{
-		Use: "accept-rollback", Short: "Let collection go on after the metadata store was restored from a backup",
-		Long: "A bookie that finds its metadata store older than its last collection deletes nothing, since ledgers created after the\n" +
-			"backup are missing in the store although they exist. This command says that every ledger worth keeping is in the store:\n" +
-			"the next pass deletes the others from this bookie for good.",
+		Use: "accept-rollback", Short: "Let bookies go on after the metadata store was restored from a backup",
+		Long: "A bookie that finds its metadata store older than it was takes no new entries and deletes nothing, since ledgers created\n" +
+			"after the backup are missing in the store although they exist, and their ids would be given out again. This command says\n" +
+			"that every ledger worth keeping is in the store: ids that the bookie may know are never given out, it takes entries again,\n" +
+			"and its next collection deletes the ledgers that are not in the store for good. It is about every bookie of the process,\n" +
+			"or the one that --bookie names.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !yes {
 				return exit(exitRefused, errors.New("ledgers that the restored store does not know will be deleted from this bookie: say --yes if that is meant"))
 			}
-			if _, err := o.post(c.Context(), "/api/v2/gc/accept-rollback", nil); err != nil {
-				return err
+			first, last := o.bookie, o.bookie
+			if !c.Flags().Changed("bookie") {
+				n, err := o.bookies(c.Context())
+				if err != nil {
+					return err
+				}
+				first, last = 1, n
 			}
-			_, err := fmt.Fprintln(c.OutOrStdout(), "accepted: the next pass goes by what the metadata store has now")
+			o.timeout = acceptTimeout
+			for o.bookie = first; o.bookie <= last; o.bookie++ {
+				if _, err := o.post(c.Context(), "/api/v2/gc/accept-rollback", nil); err != nil {
+					return fmt.Errorf("bookie %d of the process: %w", o.bookie, err)
+				}
+			}
+			_, err := fmt.Fprintf(c.OutOrStdout(), "accepted by %s: the metadata store is right as it is now\n", plural(last-first+1, "bookie"))
 			return err
 		},
 	}

@@ -7,6 +7,9 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/binderylog/bindery/internal/ledger"
 )
@@ -44,6 +47,109 @@ func (l *Ledgers) newID(ctx context.Context) (ledger.ID, error) {
 		l.longIDs.Store(true)
 	}
 	return l.newLongID(ctx)
+}
+
+// NextID returns the least id that NewID can return from now on. It never goes back, unless the store forgets what it was told:
+// one that was restored from a backup gives out ids again.
+func (l *Ledgers) NextID(ctx context.Context) (ledger.ID, error) {
+	id, err := l.nextID(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("next ledger id: %w", err)
+	}
+	return id, nil
+}
+
+func (l *Ledgers) nextID(ctx context.Context) (ledger.ID, error) {
+	long, err := l.longIDsStarted(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if !long {
+		n, err := l.store.NextInSequence(ctx, l.root+"/"+nameIDGen+"/"+nameSequenceID)
+		if err != nil {
+			return 0, err
+		}
+		if n < int64(shortIDEnd) {
+			return ledger.ID(n), nil
+		}
+	}
+	hobs, err := l.hobs(ctx)
+	if err != nil || len(hobs) == 0 {
+		return 1 << 32, err
+	}
+	high := hobs[len(hobs)-1]
+	low, err := l.store.NextInSequence(ctx, l.hobPath(high)+"/"+nameSequenceID)
+	if err != nil {
+		return 0, err
+	}
+	if low >= math.MaxInt32 {
+		high, low = high+1, 0
+	}
+	return ledger.ID(high<<32 | low), nil
+}
+
+// Draws of AdvanceIDs: at most so many, and so many at once. What would need more goes to the next generator.
+const (
+	advanceMax      = 1 << 20
+	advanceParallel = 16
+)
+
+// AdvanceIDs makes sure that NewID, and every other client's draw, returns only ids from to on. It draws those before it, as if
+// for ledgers that are never made; where they are too many, it begins with the long generator, or with its next directory, which
+// clients of Java's notice after a restart.
+func (l *Ledgers) AdvanceIDs(ctx context.Context, to ledger.ID) error {
+	if err := l.advanceIDs(ctx, to); err != nil {
+		return fmt.Errorf("advance ledger ids to %d: %w", to, err)
+	}
+	return nil
+}
+
+func (l *Ledgers) advanceIDs(ctx context.Context, to ledger.ID) error {
+	next, err := l.nextID(ctx)
+	if err != nil || next >= to {
+		return err
+	}
+	if to <= shortIDEnd && to-next <= advanceMax { // the short one is in use, or next would be higher
+		return l.draw(ctx, l.root+"/"+nameIDGen+"/"+nameSequenceID, int64(to-next))
+	}
+	if _, err := l.store.Put(ctx, l.root+"/"+nameIDGenLong, nil, Absent); err != nil && !errors.Is(err, ErrExists) {
+		return err
+	}
+	high := max(int64(to)>>32, 1)
+	if high > math.MaxInt32 {
+		return errors.New("there are no ids beyond it")
+	}
+	if err := l.createHOB(ctx, high); err != nil {
+		return err
+	}
+	if next, err = l.nextID(ctx); err != nil || next >= to {
+		return err
+	}
+	if to-next <= advanceMax {
+		return l.draw(ctx, l.hobPath(high)+"/"+nameSequenceID, int64(to-next))
+	}
+	if high == math.MaxInt32 {
+		return errors.New("there are too few ids beyond it")
+	}
+	return l.createHOB(ctx, high+1)
+}
+
+// draw draws n numbers and throws them away.
+func (l *Ledgers) draw(ctx context.Context, path string, n int64) error {
+	g, ctx := errgroup.WithContext(ctx)
+	var left atomic.Int64
+	left.Store(n)
+	for range min(n, advanceParallel) {
+		g.Go(func() error {
+			for left.Add(-1) >= 0 {
+				if _, err := l.store.Sequence(ctx, path); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 // longIDsStarted reports whether the long generator's directory exists. It is read each time until it does: the answer

@@ -100,6 +100,9 @@ type Reader interface {
 	List(ctx context.Context, prefix, after string, limit int) ([]KV, error)
 	// Keys is List without the values.
 	Keys(ctx context.Context, prefix, after string, limit int) ([]string, error)
+	// NextInSequence returns, linearizably, the least number that a call of Sequence with the same path can return. It never
+	// goes back while the store keeps what it was told.
+	NextInSequence(ctx context.Context, path string) (int64, error)
 }
 
 // Writer is the writing half of a Store. A condition that did not hold is reported as a *ConflictError.

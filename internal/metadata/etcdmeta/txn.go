@@ -165,6 +165,23 @@ func (s *Store) Sequence(ctx context.Context, path string) (int64, error) {
 	return resp.Responses[1].GetResponseRange().Kvs[0].Version - 1, nil
 }
 
+// NextInSequence implements metadata.Store.
+func (s *Store) NextInSequence(ctx context.Context, path string) (int64, error) {
+	i := strings.LastIndexByte(path, '/')
+	if i <= 0 {
+		return 0, fmt.Errorf("%w: sequence path %q has no parent", metadata.ErrBadTxn, path)
+	}
+	var resp *clientv3.GetResponse
+	err := s.read(ctx, func(ctx context.Context) (err error) {
+		resp, err = s.client.Get(ctx, path[:i])
+		return err
+	})
+	if err != nil || len(resp.Kvs) == 0 {
+		return 0, err
+	}
+	return resp.Kvs[0].Version, nil
+}
+
 func toKV(kv *mvccpb.KeyValue) metadata.KV {
 	out := metadata.KV{Key: string(kv.Key), Value: kv.Value, Version: metadata.Version(kv.ModRevision)}
 	if kv.Lease != 0 {

@@ -229,6 +229,23 @@ func (s *Store) Sequence(ctx context.Context, path string) (int64, error) {
 	return n.writes - 1, nil
 }
 
+// NextInSequence implements metadata.Store.
+func (s *Store) NextInSequence(ctx context.Context, path string) (int64, error) {
+	i := strings.LastIndexByte(path, '/')
+	if i <= 0 {
+		return 0, fmt.Errorf("%w: sequence path %q has no parent", metadata.ErrBadTxn, path)
+	}
+	if _, err := s.begin(ctx, "get", path[:i]); err != nil {
+		return 0, err
+	}
+	s.tree.mu.Lock()
+	defer s.tree.mu.Unlock()
+	if n := s.tree.getLocked(path[:i]); n != nil {
+		return n.writes, nil
+	}
+	return 0, nil
+}
+
 // Session implements metadata.Store.
 func (s *Store) Session(ctx context.Context) (metadata.Session, error) {
 	if _, err := s.begin(ctx, "session"); err != nil {

@@ -354,12 +354,22 @@ func testSequence(t *testing.T, c Cluster) {
 		err error
 	}
 	results := make(chan result, clients)
+	watcher := open(t, c)
+	next, err := watcher.NextInSequence(ctx, d+"/idgen/ID-")
+	require.NoError(t, err)
+	require.Zero(t, next, "nothing is drawn yet")
 	for range clients {
 		s := open(t, c)
 		go func() {
 			var r result
 			for range draws {
 				n, err := s.Sequence(ctx, d+"/idgen/ID-")
+				if err == nil { // whoever looks now sees that this one is drawn
+					var next int64
+					if next, err = s.NextInSequence(ctx, d+"/idgen/ID-"); err == nil && next <= n {
+						err = fmt.Errorf("%d is drawn, and the next is %d", n, next)
+					}
+				}
 				if r.ns = append(r.ns, n); err != nil {
 					r.err = err
 					break
@@ -380,11 +390,20 @@ func testSequence(t *testing.T, c Cluster) {
 		}
 	}
 	s := open(t, c)
+	for range 3 {
+		next, err := watcher.NextInSequence(ctx, d+"/idgen/ID-")
+		require.NoError(t, err)
+		n, err := s.Sequence(ctx, d+"/idgen/ID-")
+		require.NoError(t, err)
+		require.Equal(t, next, n, "nobody else draws")
+	}
 	n, err := s.Sequence(ctx, d+"/other/ID-")
 	require.NoError(t, err)
 	require.Zero(t, n, "another parent has its own numbers, from 0")
 	for _, bad := range []string{"", "x", "/x"} {
 		_, err = s.Sequence(ctx, bad)
+		require.ErrorIs(t, err, metadata.ErrBadTxn)
+		_, err = s.NextInSequence(ctx, bad)
 		require.ErrorIs(t, err, metadata.ErrBadTxn)
 	}
 }

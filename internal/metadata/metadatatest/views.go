@@ -300,7 +300,41 @@ func testLedgerIDs(t *testing.T, c Cluster) {
 		require.False(t, seen[id])
 		require.Less(t, id, ledger.ID(1000))
 		seen[id] = true
+		next, err := a.NextID(ctx)
+		require.NoError(t, err)
+		require.Greater(t, next, id)
 	}
+	next, err := b.NextID(ctx)
+	require.NoError(t, err)
+	require.NoError(t, a.AdvanceIDs(ctx, next-5), "it never goes back")
+	require.NoError(t, a.AdvanceIDs(ctx, next+40))
+	id, err := b.NewID(ctx)
+	require.NoError(t, err)
+	require.Equal(t, next+40, id, "not one more than it takes is drawn")
+
+	// Too far to draw one by one: the long generator takes over, and its directories.
+	require.NoError(t, a.AdvanceIDs(ctx, 1<<31-2))
+	id, err = b.NewID(ctx)
+	require.NoError(t, err)
+	require.Less(t, id-1<<32, ledger.ID(2))
+	for _, to := range []ledger.ID{1<<32 + 30, 3 << 32, 3<<32 + 7, 5<<32 + 1<<30} {
+		require.NoError(t, b.AdvanceIDs(ctx, to))
+		next, err := a.NextID(ctx)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, next, to)
+		id, err := a.NewID(ctx)
+		require.NoError(t, err)
+		require.Equal(t, next, id)
+	}
+	require.Equal(t, int64(6), int64(must(t, a.NextID))>>32)
+	require.Error(t, a.AdvanceIDs(ctx, 1<<63-1), "there is nothing beyond")
+}
+
+func must[T any](t *testing.T, f func(context.Context) (T, error)) T {
+	t.Helper()
+	v, err := f(contextOf(t))
+	require.NoError(t, err)
+	return v
 }
 
 // testLongLedgerIDs checks the generator that takes over when 31 bits are used up: its first id is 2^32 and up, and every

@@ -36,6 +36,29 @@ func (s *Store) Sequence(ctx context.Context, path string) (int64, error) {
 	return n, err
 }
 
+// NextInSequence implements metadata.Store. The server numbers the children of a node by how many it has created there; the
+// version of the children that it shows counts the removed ones too.
+func (s *Store) NextInSequence(ctx context.Context, path string) (int64, error) {
+	if i := strings.LastIndexByte(path, '/'); i <= 0 {
+		return 0, fmt.Errorf("%w: sequence path %q has no parent", metadata.ErrBadTxn, path)
+	}
+	if err := checkPath(path); err != nil {
+		return 0, err
+	}
+	var n int64
+	err := s.read(ctx, func(ctx context.Context, l *link) error {
+		if err := l.syncs.sync(ctx); err != nil {
+			return err
+		}
+		there, stat, err := l.conn.Exists(parentOf(path))
+		if err == nil && there {
+			n = int64((uint32(stat.Cversion) + uint32(stat.NumChildren)) / 2) //nolint:gosec // both count up to 31 bits, twice the creations up to 32
+		}
+		return err
+	})
+	return n, err
+}
+
 // drawers holds the sequences that a session draws from.
 type drawers struct {
 	l *link

@@ -55,6 +55,13 @@ func (z zooKeeper) uri(_ testing.TB, name string) string {
 	return "zk+" + manager + "://" + z.Addr + "/" + name
 }
 
+// pulsarZooKeeper is the same as Pulsar's drivers see it: each fleet has a chroot, in which the root is always /ledgers.
+type pulsarZooKeeper struct{ zooKeeper }
+
+func (z pulsarZooKeeper) uri(_ testing.TB, name string) string {
+	return "metadata-store:zk:" + z.Addr + "/" + name
+}
+
 // etcd starts a server of its own for each fleet, since in Pulsar's layout the root is always the same.
 type etcd struct{}
 
@@ -168,7 +175,7 @@ dbStorage_writeCacheMaxSizeMb=32
 dbStorage_readAheadCacheMaxSizeMb=32
 diskUsageThreshold=0.99
 diskUsageWarnThreshold=0.98
-zkTimeout=10000
+zkTimeout=30000
 `, port, dir, dir, dir, f.uri), 0o644))
 	}
 	f.bookies = append(f.bookies, m)

@@ -90,14 +90,23 @@ func TestInterop(t *testing.T) {
 	t.Run("ids", func(t *testing.T) { ids64(t, z, "ids", programs) })
 }
 
-// TestInteropOnEtcd does the same on etcd in the layout of Pulsar's metadata store, with the BookKeeper that comes with Pulsar
-// and its drivers.
-func TestInteropOnEtcd(t *testing.T) {
+// TestInteropWithPulsarsDrivers does the same on etcd in the layout of Pulsar's metadata store, with the BookKeeper that comes with
+// Pulsar and its drivers, and a part of it with these drivers on ZooKeeper.
+func TestInteropWithPulsarsDrivers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left out with -short")
 	}
 	programs := pairings(t, etcd{}, "etcd-", []string{pulsarBookKeeper})
 	t.Run("ids", func(t *testing.T) { ids64(t, etcd{}, "etcd-ids", programs) })
+	z := pulsarZooKeeper{startZooKeeper(t)}
+	for name, formatter := range map[string]string{"zk-ours": ours, "zk-java": pulsarBookKeeper} {
+		t.Run(name, func(t *testing.T) {
+			f := startFleet(t, z, name, formatter, ours, ours, pulsarBookKeeper)
+			java, own := clients(t, f, programs)
+			stage(t, f, cross(java, own), scenarios[0], scenarios[5], scenarios[len(scenarios)-1])
+		})
+	}
+	t.Run("zk-ids", func(t *testing.T) { ids64(t, z, "zk-ids", programs) })
 }
 
 // pairings runs the pairs of clients on fleets of ours, of Apache's and of both, whose names begin with prefix. It returns the

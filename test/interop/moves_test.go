@@ -23,6 +23,9 @@ func TestFleetMoves(t *testing.T) {
 }
 
 func fleetMoves(t *testing.T, at metadataStore, name, version string) {
+	if _, same := at.(pulsarZooKeeper); same {
+		t.Skip("the same ZooKeeper under another name")
+	}
 	f := startFleet(t, at, "moves-"+name, version, version, version, version)
 	j := startJava(t, version)
 	java, own := clients(t, f, []*javaProgram{j})

@@ -120,15 +120,18 @@ func startBroker(t *testing.T, f *fleet) *broker {
 		t: t, deleted: map[string]int64{}, conf: filepath.Join(work, f.name+"-broker.conf"),
 		service: fmt.Sprintf("pulsar://127.0.0.1:%d", service), admin: fmt.Sprintf("http://127.0.0.1:%d", web),
 	}
-	// zk+hierarchical://HOST/ROOT or metadata-store:etcd:URL
-	store, onEtcd := strings.CutPrefix(f.uri, "metadata-store:")
-	if !onEtcd {
+	// f.uri is zk+hierarchical://HOST/ROOT, metadata-store:etcd:URL or metadata-store:zk:HOST/CHROOT.
+	store, pulsars := strings.CutPrefix(f.uri, "metadata-store:")
+	setup := f.uri
+	if !pulsars {
 		_, rest, _ := strings.Cut(f.uri, "://")
 		host, _, _ := strings.Cut(rest, "/")
 		store = "zk:" + host
+	} else if at, onZooKeeper := strings.CutPrefix(store, "zk:"); onZooKeeper {
+		setup = "zk+hierarchical://" + at + "/ledgers" // Pulsar's set-up reads no other form of it on ZooKeeper
 	}
 	out, err := jvm("256m", []string{pulsarJars(t)}, "org.apache.pulsar.PulsarClusterMetadataSetup", "--cluster", "interop",
-		"--metadata-store", store, "--configuration-metadata-store", store, "--existing-bk-metadata-service-uri", f.uri,
+		"--metadata-store", store, "--configuration-metadata-store", store, "--existing-bk-metadata-service-uri", setup,
 		"--web-service-url", b.admin, "--broker-service-url", b.service).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.NoError(t, os.WriteFile(b.conf, fmt.Appendf(nil, `

@@ -62,6 +62,7 @@ var sides = []struct {
 }{
 	{"zookeeper", func(t testing.TB) metadataStore { return startZooKeeper(t) }, newBookKeeper},
 	{"etcd", func(testing.TB) metadataStore { return etcd{} }, pulsarBookKeeper},
+	{"metadata-store-zk", func(t testing.TB) metadataStore { return pulsarZooKeeper{startZooKeeper(t)} }, pulsarBookKeeper},
 }
 
 // onEachSide runs a test in every metadata store, and notes the outcome; with -short in ZooKeeper only.

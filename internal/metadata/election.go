@@ -141,9 +141,12 @@ func (e *Election) lead(ctx context.Context, name string, s Session) (KV, error)
 		case errors.Is(err, ErrExists), errors.Is(err, ErrUnknownOutcome):
 			kv, gerr := e.store.Get(ctx, e.leaderKey())
 			if gerr == nil && kv.Session == s.ID() && kv.Session != "" {
-				return kv, nil // ours, the answer was lost
+				return kv, nil // ours: the answer was lost, or it could not be given up
 			}
-			if err := e.waitGone(ctx, e.leaderKey(), s); err != nil {
+			if gerr != nil && !errors.Is(gerr, ErrNotFound) {
+				break // it may be ours: who waits for that waits for ever
+			}
+			if err := e.waitGone(ctx, e.leaderKey(), s, true); err != nil {
 				return KV{}, err
 			}
 		case errors.Is(err, ErrSessionLost), ctx.Err() != nil:
@@ -155,8 +158,8 @@ func (e *Election) lead(ctx context.Context, name string, s Session) (KV, error)
 	}
 }
 
-// waitGone waits until a key does not exist.
-func (e *Election) waitGone(ctx context.Context, key string, s Session) error {
+// waitGone waits until a key does not exist, or, with own, belongs to the session: a write of it may have landed late.
+func (e *Election) waitGone(ctx context.Context, key string, s Session, own bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events := e.store.Watch(ctx, key)
@@ -177,7 +180,7 @@ func (e *Election) waitGone(ctx context.Context, key string, s Session) error {
 					return nil
 				}
 			case ev.KV.Key != key:
-			case ev.Kind == EventDelete:
+			case ev.Kind == EventDelete, own && ev.KV.Session == s.ID():
 				return nil
 			default:
 				there = true
@@ -205,7 +208,7 @@ func (e *Election) vote(ctx context.Context, voter SequenceVoter, name string, s
 			_, _ = e.store.Put(ctx, e.votesDir(), encodeHolder(name), Any)
 			return votes[0], nil
 		}
-		if err := e.waitGone(ctx, votes[own-1].Key, s); err != nil {
+		if err := e.waitGone(ctx, votes[own-1].Key, s, false); err != nil {
 			return KV{}, err
 		}
 	}

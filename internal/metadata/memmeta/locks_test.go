@@ -1,6 +1,7 @@
 package memmeta_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -83,4 +84,34 @@ func TestLocksInDoubt(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOwnOfficeIsNotWaitedFor: an auditor that could not give up its office stands again, does not see at once whose the office
+// is, and is elected all the same.
+func TestOwnOfficeIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memmeta.NewTree().Open()
+		defer func() { _ = s.Close() }()
+		e := metadata.NewElection(s, "/ledgers")
+		first, cancel := context.WithCancel(t.Context())
+		won, err := e.Campaign(first, "a")
+		require.NoError(t, err)
+		away := memmeta.Fault{Err: errors.New("away")}
+		s.SetFaults(func(memmeta.Op) memmeta.Fault { return away })
+		require.Error(t, won.Resign(t.Context()))
+		cancel()
+		gets := 0
+		s.SetFaults(func(op memmeta.Op) memmeta.Fault {
+			if op.Name == "get" {
+				if gets++; gets == 1 {
+					return away
+				}
+			}
+			return memmeta.Fault{}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = e.Campaign(ctx, "a")
+		require.NoError(t, err)
+	})
 }

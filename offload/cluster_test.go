@@ -40,6 +40,7 @@ type world struct {
 	ledgers map[ledger.ID]*testLedger
 	reads   map[ledger.EntryID]int // entries asked of the bookies
 	readErr error
+	onRead  func(ledger.EntryID)
 }
 
 const testRoot = "/ledgers"
@@ -101,6 +102,9 @@ func (w *world) entries(ctx context.Context, id ledger.ID, _ *ledger.Metadata, f
 			if ctx.Err() != nil {
 				yield(Entry{}, ctx.Err())
 				return
+			}
+			if w.onRead != nil {
+				w.onRead(e)
 			}
 			w.mu.Lock()
 			l, err := w.ledgers[id], w.readErr

@@ -277,8 +277,8 @@ func sortParts(parts []objstore.Part) []objstore.Part {
 	return out
 }
 
-// putManifests stores the manifest on the targets of the first shards that are there, one more than there are parity shards, and
-// reads one copy back.
+// putManifests stores the manifest on the targets of the first shards that are there, one more than there are parity shards, and reads
+// each copy back.
 func (u *upload) putManifests(ctx context.Context, encoded []byte) ([]string, error) {
 	if err := u.ours(ctx); err != nil {
 		return nil, err
@@ -287,7 +287,8 @@ func (u *upload) putManifests(ctx context.Context, encoded []byte) ([]string, er
 	key := ManifestName(u.attempt, u.ledger)
 	var done []string
 	var causes []error
-	wanted := u.geometry.Parity + 1
+	wanted := min(u.geometry.Parity+1, distinct(u.targets))
+	spare := u.geometry.Shards() - u.min // copies that may be left out, with shards that may be
 	for i, target := range u.targets {
 		if len(done) == wanted {
 			break
@@ -295,16 +296,20 @@ func (u *upload) putManifests(ctx context.Context, encoded []byte) ([]string, er
 		if u.isMissing(i) || contains(done, target) {
 			continue
 		}
-		if err := putManifest(ctx, u.stores[i], key, body, u.meta(i)); err != nil {
-			if errors.Is(err, errForeign) {
-				return nil, err
-			}
+		err := putManifest(ctx, u.stores[i], key, body, u.meta(i))
+		switch {
+		case err == nil:
+			done = append(done, target)
+		case errors.Is(err, errForeign):
+			return nil, err
+		default:
 			causes = append(causes, fmt.Errorf("target %s: %w", target, err))
-			continue
 		}
-		done = append(done, target)
+		if len(causes) > spare {
+			break
+		}
 	}
-	if need := min(wanted-(u.geometry.Shards()-u.min), distinct(u.targets)); len(done) < max(need, 1) {
+	if len(done) < max(wanted-spare, 1) {
 		return nil, fmt.Errorf("%d of %d copies of the manifest could be stored: %w", len(done), wanted, errors.Join(causes...))
 	}
 	return done, nil

@@ -499,7 +499,18 @@ func (w *Worker) complete(j *job) (*Record, error) {
 	r := j.seen.record.Clone()
 	r.State, r.CompletedAt, r.Manifest, r.Inline, r.LedgerMetadata = StateComplete, w.o.now().UnixMilli(), j.manifest, j.inline, stored
 	for i := range r.Placement {
-		r.Placement[i].Missing = j.missing[i] && !j.inline
+		p := &r.Placement[i]
+		if p.Missing = j.missing[i] && !j.inline; p.Missing {
+			// What was given up may have left something, or may yet.
+			r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: i, Target: p.Target, Since: r.CompletedAt})
+		}
+	}
+	if w.o.MinShards < r.Geometry.Shards() {
+		for _, t := range distinctTargets(r) {
+			if !contains(r.Manifest.Targets, t) {
+				r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: staleManifest, Target: t, Since: r.CompletedAt})
+			}
+		}
 	}
 	if w.o.Verify == VerifyFull {
 		r.VerifiedAt = r.CompletedAt

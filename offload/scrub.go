@@ -1,0 +1,102 @@
+package offload
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/binderylog/bindery/internal/ledger"
+)
+
+// ScrubOptions say what a scrub looks at.
+type ScrubOptions struct {
+	Level  VerifyLevel
+	Older  time.Duration // only ledgers whose last full verification is at least so old; 0: all
+	Repair bool          // mend what is found, the ledgers with the fewest good shards first
+	Found  func(Finding) // called for each finding
+}
+
+// Scrubbed is what a scrub did.
+type Scrubbed struct {
+	Ledgers  int
+	Findings int
+	Repaired int
+	Problems []error
+}
+
+// Scrub verifies the ledgers of the tier, those first that were verified longest ago, within the scrub rate. The error is the metadata
+// store's, or the context's.
+func (w *Worker) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
+	var out Scrubbed
+	type due struct {
+		id ledger.ID
+		at int64
+	}
+	var queue []due
+	now := w.o.now()
+	oldest := int64(0)
+	for l, err := range w.o.Records.All(ctx) {
+		switch {
+		case err != nil:
+			return out, err
+		case l.Err != nil:
+			out.Problems = append(out.Problems, l.Err)
+		case l.Record.State == StateComplete || l.Record.State == StateReleased:
+			at := max(l.Record.VerifiedAt, 0)
+			age := now.Sub(time.UnixMilli(cmp.Or(at, l.Record.CompletedAt)))
+			oldest = max(oldest, int64(age.Seconds()))
+			if o.Older == 0 || now.Sub(time.UnixMilli(at)) >= o.Older {
+				queue = append(queue, due{l.Ledger, at})
+			}
+		}
+	}
+	w.m.scrubOldest.Store(oldest)
+	slices.SortFunc(queue, func(a, b due) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) })
+	type bad struct {
+		id     ledger.ID
+		shards int
+	}
+	var repairs []bad
+	for _, d := range queue {
+		findings, err := w.Verify(ctx, d.id, o.Level)
+		if ctx.Err() != nil {
+			return out, context.Cause(ctx)
+		}
+		if errors.Is(err, ErrNotOffloaded) {
+			continue // deleted since
+		}
+		out.Ledgers++
+		if err != nil {
+			out.Problems = append(out.Problems, fmt.Errorf("ledger %d: %w", d.id, err))
+			continue
+		}
+		shards := map[int]bool{}
+		for _, f := range findings {
+			shards[f.Shard] = true
+			if o.Found != nil {
+				o.Found(f)
+			}
+		}
+		if out.Findings += len(findings); len(findings) > 0 {
+			repairs = append(repairs, bad{d.id, len(shards)})
+		}
+	}
+	if !o.Repair {
+		return out, nil
+	}
+	slices.SortStableFunc(repairs, func(a, b bad) int { return cmp.Compare(b.shards, a.shards) })
+	for _, r := range repairs {
+		if _, err := w.Repair(ctx, r.id, RepairOptions{Level: o.Level}); err != nil {
+			if ctx.Err() != nil {
+				return out, context.Cause(ctx)
+			}
+			out.Problems = append(out.Problems, fmt.Errorf("ledger %d: %w", r.id, err))
+			continue
+		}
+		out.Repaired++
+	}
+	return out, nil
+}

@@ -279,7 +279,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, f Fault) {
 	if f.effect == effectFlipRequest {
 		flip(body, f.n)
 	}
-	reply, data, err := p.ask(r, body)
+	status, header, data, err := p.ask(r, body)
 	if err != nil {
 		w.WriteHeader(http.StatusBadGateway)
 		return
@@ -291,22 +291,22 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, f Fault) {
 	if f.effect == effectFlipReply {
 		flip(data, f.n)
 	}
-	for name, v := range reply.Header {
+	for name, v := range header {
 		w.Header()[name] = v
 	}
 	if f.effect != effectLength && f.effect != effectCutReply {
-		w.WriteHeader(reply.StatusCode)
+		w.WriteHeader(status)
 		_, _ = w.Write(data) // a client that is gone has what it wanted
 		return
 	}
 	if f.effect == effectLength {
-		n, _ := strconv.ParseInt(reply.Header.Get("Content-Length"), 10, 64)
+		n, _ := strconv.ParseInt(header.Get("Content-Length"), 10, 64)
 		w.Header().Set("Content-Length", strconv.FormatInt(n+f.n, 10))
 		data = append(data, make([]byte, max(f.n, 0))...)
 	} else {
 		data = data[:min(f.n, int64(len(data)))]
 	}
-	raw(w, r, reply.StatusCode, data)
+	raw(w, r, status, data)
 }
 
 // raw answers by hand: net/http keeps its own servers from lying.
@@ -333,10 +333,10 @@ func flip(b []byte, bit int64) {
 	}
 }
 
-func (p *Proxy) ask(r *http.Request, body []byte) (*http.Response, []byte, error) {
+func (p *Proxy) ask(r *http.Request, body []byte) (status int, header http.Header, data []byte, err error) {
 	req, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, "http://"+p.upstream, bytes.NewReader(body))
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, nil, err
 	}
 	req.URL.Path, req.URL.RawPath, req.URL.RawQuery = r.URL.Path, r.URL.RawPath, r.URL.RawQuery
 	req.Host = r.Host // what was signed
@@ -345,11 +345,11 @@ func (p *Proxy) ask(r *http.Request, body []byte) (*http.Response, []byte, error
 	}
 	reply, err := p.client.Do(req)
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, nil, err
 	}
 	defer reply.Body.Close()
-	data, err := io.ReadAll(reply.Body)
-	return reply, data, err
+	data, err = io.ReadAll(reply.Body)
+	return reply.StatusCode, reply.Header, data, err
 }
 
 // cutRequest sends a request whose body ends too early, and waits until the server has noticed.

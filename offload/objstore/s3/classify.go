@@ -245,10 +245,8 @@ func (s *Store) oddSuccess(e *objstore.Error, x *exchange, err error) {
 			return
 		}
 	}
-	switch {
-	case x.status == 0: // the library refused before it sent anything
-		e.Kind = objstore.KindMisuse
-	default:
-		e.Kind, e.MaybeDone = objstore.KindTransient, changes(e.Op)
+	e.Kind, e.MaybeDone = objstore.KindTransient, changes(e.Op)
+	if x.status == 0 { // the library refused before it sent anything
+		e.Kind, e.MaybeDone = objstore.KindMisuse, false
 	}
 }

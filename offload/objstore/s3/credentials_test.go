@@ -79,7 +79,7 @@ func TestStatement41Renewal(t *testing.T) {
 			return secret{}, errors.New("down")
 		}
 		n := fetched.Add(1)
-		return secret{accessKey: string(rune('a' + n - 1)), secretKey: "s", expires: clock().Add(time.Hour)}, nil
+		return secret{accessKey: string('a' + n - 1), secretKey: "s", expires: clock().Add(time.Hour)}, nil
 	}}
 	get := func() string {
 		s, err := k.get(ctx)

@@ -2,6 +2,7 @@ package s3
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -193,7 +194,7 @@ func TestBodiesAreNotFramed(t *testing.T) {
 	for _, r := range proxy.Requests() {
 		require.Empty(t, r.Header.Get("Content-Encoding"), "%s %s", r.Method, r.Path)
 		require.Empty(t, r.Header.Get("X-Amz-Trailer"))
-		if r.Method == "PUT" {
+		if r.Method == http.MethodPut {
 			require.EqualValues(t, 4, r.Length)
 			require.Equal(t, unsignedPayload, r.Header.Get("X-Amz-Content-Sha256"))
 			require.Equal(t, encodeCRC(objstore.CRC32C([]byte("body"))), r.Header.Get(headerCRC))

@@ -101,15 +101,16 @@ func run(t testing.TB, bin, addr string, args []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	gone := make(chan struct{})
+	var ended error
+	go func() { defer close(gone); ended = cmd.Wait() }()
 	stop := func() {
 		_ = stdin.Close()
 		select {
-		case <-ended:
+		case <-gone:
 		case <-time.After(10 * time.Second):
 			_ = cmd.Process.Kill()
-			<-ended
+			<-gone
 		}
 	}
 	deadline := time.NewTimer(startTimeout)
@@ -118,8 +119,8 @@ func run(t testing.TB, bin, addr string, args []string) error {
 	defer tick.Stop()
 	for {
 		select {
-		case err := <-ended:
-			return fmt.Errorf("ended: %w: %s", err, out.String())
+		case <-gone:
+			return fmt.Errorf("ended: %w: %s", ended, out.String())
 		case <-deadline.C:
 			stop()
 			return fmt.Errorf("no answer at %s: %s", addr, out.String())

@@ -9,7 +9,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 TESTFLAGS ?=
 # Packages whose concurrency the race detector watches. It needs cgo, which nothing else here does.
-RACE_PKGS ?= ./journal/... ./entrylog/... ./bookie/... ./ledgerclient/... ./internal/...
+RACE_PKGS ?= ./journal/... ./entrylog/... ./bookie/... ./ledgerclient/... ./offload/... ./internal/...
 FUZZTIME  ?= 5s
 CRASH_ROUNDS ?= $(or $(ROUNDS),60)
 LINT     := $(GO) tool -modfile=tools/lint/go.mod
@@ -66,11 +66,11 @@ sim-mutants: ## plant protocol bugs and see that the simulator finds each within
 	$(GO) run ./tools/sim -mutants -seeds $(or $(SEEDS),2000) -only '$(ONLY)' -layer '$(LAYER)'
 
 .PHONY: interop interop-short
-interop: build ## Apache's client, bookies and shell against ours, in a real ZooKeeper (JDK 17 and Maven; about 15 minutes)
-	BINDERY_BIN=$(CURDIR)/bin/bindery $(GO) test -tags interop -count=1 -timeout 60m -v ./test/interop
+interop: build ## Apache's BookKeeper and Pulsar against ours, in a real ZooKeeper and in etcd (JDK 17 and Maven; about 30 minutes)
+	BINDERY_BIN=$(CURDIR)/bin/bindery $(GO) test -tags interop -count=1 -timeout 100m -v ./test/interop
 
-interop-short: build ## a part of it: one version of BookKeeper, fewer pairs (about 6 minutes)
-	BINDERY_BIN=$(CURDIR)/bin/bindery $(GO) test -tags interop -short -count=1 -timeout 20m -v ./test/interop
+interop-short: build ## a part of it: ZooKeeper, one version of BookKeeper, fewer pairs (about 4 minutes)
+	BINDERY_BIN=$(CURDIR)/bin/bindery $(GO) test -tags interop -short -count=1 -timeout 40m -v ./test/interop
 
 bench: build ## journal and cluster benchmarks beside the disk's own limit, interleaved
 	$(GO) run ./bench $(BENCHFLAGS)

@@ -53,10 +53,17 @@ type keyring struct {
 	now   func() time.Time
 	one   singleflight.Group
 
-	mu   sync.Mutex
-	cur  secret // guarded by mu
-	have bool   // guarded by mu
+	// rest is how long after a fetch a refusal is not answered by another one: other services should not be asked for each request that is denied here.
+	rest time.Duration
+
+	mu      sync.Mutex
+	cur     secret    // guarded by mu
+	have    bool      // guarded by mu
+	fetched time.Time // guarded by mu
 }
+
+// remote sources rest for this long.
+const remoteRest = time.Minute
 
 // get returns a credential that does not end soon, or the current one while it is valid and can not be renewed.
 func (k *keyring) get(ctx context.Context) (secret, error) {
@@ -79,7 +86,7 @@ func (k *keyring) renew(ctx context.Context) (secret, error) {
 		s, err := k.fetch(context.WithoutCancel(ctx)) // bounded by the client's own time-out
 		if err == nil {
 			k.mu.Lock()
-			k.cur, k.have = s, true
+			k.cur, k.have, k.fetched = s, true, k.now()
 			k.mu.Unlock()
 		}
 		return s, err
@@ -91,6 +98,21 @@ func (k *keyring) renew(ctx context.Context) (secret, error) {
 	case <-ctx.Done():
 		return secret{}, ctx.Err()
 	}
+}
+
+// another returns a credential in place of one that was refused.
+func (k *keyring) another(ctx context.Context, refused secret) (secret, bool) {
+	k.mu.Lock()
+	cur, resting := k.cur, k.rest > 0 && k.now().Sub(k.fetched) < k.rest
+	k.mu.Unlock()
+	if cur != refused { // somebody else has done it
+		return cur, true
+	}
+	if resting {
+		return cur, false
+	}
+	s, err := k.renew(ctx)
+	return s, err == nil && s != refused
 }
 
 // expires returns when the current credential ends; zero: never, or none yet.

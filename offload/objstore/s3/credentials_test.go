@@ -109,3 +109,26 @@ func TestStatement41Renewal(t *testing.T) {
 	_, err = k.get(canceled)
 	require.Error(t, err)
 }
+
+// TestRefusalsDoNotStormTheSource: a remote source is asked for another credential once a minute.
+func TestRefusalsDoNotStormTheSource(t *testing.T) {
+	ctx := context.Background()
+	now := time.Unix(1_700_000_000, 0)
+	n := 0
+	k := &keyring{rest: remoteRest, now: func() time.Time { return now }, fetch: func(context.Context) (secret, error) {
+		n++
+		return secret{accessKey: string(rune('a' + n - 1)), secretKey: "s"}, nil
+	}}
+	first, err := k.get(ctx)
+	require.NoError(t, err)
+	_, ok := k.another(ctx, first)
+	require.False(t, ok, "it was fetched just now")
+	now = now.Add(remoteRest)
+	second, ok := k.another(ctx, first)
+	require.True(t, ok)
+	require.Equal(t, "b", second.accessKey)
+	again, ok := k.another(ctx, first)
+	require.True(t, ok, "a request that was signed with the old one")
+	require.Equal(t, second, again)
+	require.Equal(t, 2, n)
+}

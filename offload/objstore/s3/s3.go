@@ -118,7 +118,11 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{o: o, region: o.Region, base: base}
-	s.wire = &transport{base: base, keys: &keyring{fetch: fetch, now: o.now}, region: o.Region, now: o.now}
+	keys := &keyring{fetch: fetch, now: o.now}
+	if o.Credentials.Source != "file" && o.Credentials.Source != "env" {
+		keys.rest = remoteRest
+	}
+	s.wire = &transport{base: base, keys: keys, region: o.Region, now: o.now}
 	u, _ := url.Parse(o.Endpoint) // Validate has done so
 	lookup := minio.BucketLookupPath
 	if o.VirtualHost {
@@ -183,8 +187,8 @@ func (s *Store) mend(ctx context.Context, e *objstore.Error, x *exchange) bool {
 		if x.status == 0 { // there was none to begin with
 			return false
 		}
-		now, err := s.wire.keys.renew(ctx)
-		return err == nil && now != x.key
+		_, ok := s.wire.keys.another(ctx, x.key)
+		return ok
 	}
 	return false
 }

@@ -28,6 +28,7 @@ var layers = map[string]int{
 	"tools/iobench/result":           5,
 	"tools/iobench/chart":            0,
 	"tools/iobench/compare":          6,
+	"tools/iobench/collect":          7,
 	"tools/iobench/report":           7,
 	"tools/iobench/modeldisk":        5,
 	"tools/iobench/engine":           6,

@@ -157,6 +157,11 @@ func Empty(ctx context.Context, o EmptyOptions) error {
 		if err != nil {
 			return err
 		}
+		marked, err := marksOf(ctx, v, o.Bookie)
+		if err != nil {
+			return err
+		}
+		look := time.Since(looked)
 		if round == 0 {
 			first = p
 		}
@@ -168,6 +173,9 @@ func Empty(ctx context.Context, o EmptyOptions) error {
 			o.Report(p)
 		}
 		for _, id := range named {
+			if marked[id] {
+				continue
+			}
 			if _, err := v.Replication.Mark(ctx, id, []ledger.BookieID{o.Bookie}, time.Now()); err != nil {
 				return err
 			}
@@ -181,27 +189,34 @@ func Empty(ctx context.Context, o EmptyOptions) error {
 		if stuck >= 3 {
 			return &StuckError{Bookie: o.Bookie, Stuck: p.Stuck}
 		}
-		// A look reads every record: it takes a tenth of the time at most.
-		if err := pause(ctx, min(max(o.Poll, 10*time.Since(looked)), pollMax)); err != nil {
+		// A look reads every record: it takes a tenth of the time at most. Marking is the work itself: with many ledgers the
+		// first round takes long, and the workers are done soon after.
+		if err := pause(ctx, min(max(o.Poll, 10*look), pollMax)); err != nil {
 			return err
 		}
 	}
 }
 
+// marksOf returns the ledgers whose marks name a bookie.
+func marksOf(ctx context.Context, v *metadata.Views, b ledger.BookieID) (map[ledger.ID]bool, error) {
+	marked := map[ledger.ID]bool{}
+	for m, err := range v.Replication.All(ctx, -1) {
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(m.Replicas, b) {
+			marked[m.Ledger] = true
+		}
+	}
+	return marked, nil
+}
+
 // markGone waits until no mark names the bookie: a worker that has published may still be looking at the ledger.
 func markGone(ctx context.Context, o EmptyOptions) error {
 	for {
-		left := 0
-		for m, err := range o.Views.Replication.All(ctx, -1) {
-			if err != nil {
-				return err
-			}
-			if slices.Contains(m.Replicas, o.Bookie) {
-				left++
-			}
-		}
-		if left == 0 {
-			return nil
+		marked, err := marksOf(ctx, o.Views, o.Bookie)
+		if err != nil || len(marked) == 0 {
+			return err
 		}
 		if err := pause(ctx, o.Poll); err != nil {
 			return err

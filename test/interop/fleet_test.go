@@ -198,7 +198,7 @@ func (m *member) start() {
 
 // ready waits until every bookie is registered and takes entries.
 func (f *fleet) ready() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var last error
 	for ctx.Err() == nil {

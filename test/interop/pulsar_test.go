@@ -175,7 +175,7 @@ func (b *broker) start() {
 			ready = err == nil
 		}
 		return map[bool]int64{true: 1}[ready], nil
-	}, 3*time.Minute)
+	}, 5*time.Minute)
 	require.NoError(b.t, err, "the broker does not start:\n%s", b.tail())
 }
 

@@ -3,11 +3,12 @@ package bookie
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
@@ -41,8 +42,10 @@ type directory struct {
 	stamp   *stamp // nil: no FORMAT
 	cookie  []byte // content of VERSION; nil: none
 	dirty   []byte // content of DIRTY; nil: none
-	lock    io.Closer
+	lock    *vfs.TemporaryLock
+	made    []string // directories that had to be made for it, the deepest last
 	foreign []string // what an unstamped directory holds
+	ours    string   // a file of an unstamped directory that only this program makes
 }
 
 func (d *directory) file(name string) string { return filepath.Join(d.path, currentName, name) }
@@ -95,7 +98,7 @@ func (p dirPaths) cookie(id ledger.BookieID, instance string) metadata.Cookie {
 
 // inspect reads what identifies the directory. It changes nothing.
 func (d *directory) inspect() error {
-	d.stamp, d.cookie, d.dirty, d.foreign = nil, nil, nil, nil
+	d.stamp, d.cookie, d.dirty, d.foreign, d.ours = nil, nil, nil, nil, ""
 	info, err := d.fs.Stat(d.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -115,7 +118,13 @@ func (d *directory) inspect() error {
 		return exitErrorf(ExitIO, "%s: %w", d, err)
 	}
 	if raw == nil {
-		if d.cookie != nil {
+		if d.ours, err = d.ownFile(); err != nil {
+			return exitErrorf(ExitIO, "%s: %w", d, err)
+		}
+		switch {
+		case d.cookie != nil && d.ours != "":
+			return exitErrorf(ExitFormat, "%s %s", d, d.lostStamp())
+		case d.cookie != nil:
 			return exitErrorf(ExitFormat, "%s was written by Apache BookKeeper (current/VERSION without current/FORMAT): import it with `bindery migrate`", d)
 		}
 		d.foreign, err = d.contents()
@@ -138,6 +147,33 @@ func (d *directory) inspect() error {
 		return exitErrorf(ExitIO, "%s: %w", d, err)
 	}
 	return nil
+}
+
+// ownFile returns a file in `current` that only this program makes, or "".
+func (d *directory) ownFile() (string, error) {
+	names, err := d.fs.List(filepath.Join(d.path, currentName))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, n := range names {
+		if ownName.MatchString(n) {
+			return n, nil
+		}
+	}
+	return "", nil
+}
+
+// ownName are names that Apache BookKeeper does not use: of segments and spares, entry logs' lists and reserve, mark, index, and
+// of the identity's files.
+var ownName = regexp.MustCompile(`^([0-9a-f]{16}\.(jnl|zero|alloc)|journal\.note|entrylog\.(list|removed|reserve)|mark|index\.db|bookie\.json|GC)$`)
+
+// lostStamp says what is wrong with a directory whose FORMAT is gone.
+func (d *directory) lostStamp() string {
+	return fmt.Sprintf("has lost current/%s, which says whose it is: what it holds (current/%s) is bindery's, not BookKeeper's. Put %s back from a "+
+		"copy of this directory; if there is none, nothing proves what it holds: empty it and run `bindery node init --accept-loss`", formatName, d.ours, formatName)
 }
 
 // contents lists what an unstamped directory holds beyond what a fresh file system has and what an interrupted preparation
@@ -175,10 +211,14 @@ func (d *directory) acquire() error {
 	if d.lock != nil {
 		return nil
 	}
-	if err := vfs.MkdirAllSync(d.fs, filepath.Join(d.path, currentName)); err != nil {
+	current := filepath.Join(d.path, currentName)
+	if _, err := d.fs.Stat(current); errors.Is(err, fs.ErrNotExist) {
+		d.made = append(d.made, current)
+	}
+	if err := vfs.MkdirAllSync(d.fs, current); err != nil {
 		return exitErrorf(ExitIO, "%s: %w", d, err)
 	}
-	lock, err := d.fs.Lock(d.file(lockName))
+	lock, err := vfs.LockTemporarily(d.fs, d.file(lockName))
 	switch {
 	case errors.Is(err, vfs.ErrLocked):
 		return exitErrorf(ExitLocked, "%s is in use by another process (%s)", d, d.file(lockName))
@@ -187,6 +227,34 @@ func (d *directory) acquire() error {
 	}
 	d.lock = lock
 	return nil
+}
+
+// retreat releases a directory that was refused and takes away what was made for it, unless something else was put there.
+func (d *directory) retreat() {
+	_ = d.release()
+	if d.stamp != nil {
+		return
+	}
+	for _, name := range slices.Backward(d.made) {
+		if d.fs.Remove(name) != nil { // it is not empty
+			return
+		}
+	}
+}
+
+func retreatAll(dirs []*directory) {
+	for _, d := range dirs {
+		d.retreat()
+	}
+}
+
+// keepAll makes the files of the locks stay.
+func keepAll(dirs []*directory) {
+	for _, d := range dirs {
+		if d.lock != nil {
+			d.lock.Keep()
+		}
+	}
 }
 
 func (d *directory) release() error {
@@ -322,6 +390,9 @@ func checkStamps(dirs []*directory, id ledger.BookieID, instance string) error {
 
 // describeUnstamped says what is found where a stamp should be.
 func describeUnstamped(d *directory) string {
+	if d.ours != "" {
+		return fmt.Sprintf("%s %s", d, d.lostStamp())
+	}
 	if len(d.foreign) > 0 {
 		return fmt.Sprintf("%s is not prepared and not empty (it holds %s)", d, d.foreign[0])
 	}

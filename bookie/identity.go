@@ -114,7 +114,7 @@ func OpenIdentity(ctx context.Context, o IdentityOptions) (_ *Identity, err erro
 	}
 	defer func() {
 		if err != nil {
-			_ = releaseAll(i.dirs)
+			retreatAll(i.dirs)
 		}
 	}()
 	if err := i.openDirs(ctx); err != nil {
@@ -129,6 +129,7 @@ func OpenIdentity(ctx context.Context, o IdentityOptions) (_ *Identity, err erro
 	if err := i.markDirty(); err != nil {
 		return nil, err
 	}
+	keepAll(i.dirs)
 	i.publishLocked()
 	i.writeInventory()
 	return i, nil

@@ -449,7 +449,11 @@ func TestIdentityRefusals(t *testing.T) {
 		"newer format": {func(h *home) {
 			require.NoError(h.t, vfs.WriteFileAtomic(h.fs, "/data/l1/current/FORMAT", []byte("bindery directory format 2\nwhatever\n")))
 		}, ExitFormat, "newer version"},
-		"apache": {func(h *home) { require.NoError(h.t, h.fs.Remove("/data/l1/current/FORMAT")) }, ExitFormat, "bindery migrate"},
+		"apache": {func(h *home) {
+			h.empty("/data/l1")
+			require.NoError(h.t, h.fs.MkdirAll("/data/l1/current"))
+			require.NoError(h.t, vfs.WriteFileAtomic(h.fs, "/data/l1/current/VERSION", []byte("4\n")))
+		}, ExitFormat, "bindery migrate"},
 		"newer record": {func(h *home) {
 			_, err := h.store.Put(ctx, h.o.Views.Incarnations.Key(h.o.ID), []byte(`{"format": 2}`), metadata.Any)
 			require.NoError(h.t, err)

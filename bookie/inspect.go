@@ -48,6 +48,8 @@ func InspectDirs(fsys vfs.FS, journal, ledgers, index []string) ([]DirInfo, erro
 		switch {
 		case errors.Is(err, metadata.ErrFormatTooNew):
 			info.State, info.Problem = "newer version", err.Error()
+		case d.ours != "":
+			info.State, info.Problem = "damaged", "it "+d.lostStamp()
 		case exitCodeOf(err) == ExitFormat:
 			info.State, info.Problem = "BookKeeper", err.Error()
 		case err != nil && d.stamp != nil:
@@ -101,7 +103,7 @@ func DirKinds(fsys vfs.FS, dir string) (kinds []string, id ledger.BookieID, err 
 
 // held reports whether another process holds the directory's lock.
 func (d *directory) held() (bool, error) {
-	lock, err := d.fs.Lock(d.file(lockName))
+	lock, err := vfs.LockTemporarily(d.fs, d.file(lockName))
 	if errors.Is(err, vfs.ErrLocked) {
 		return true, nil
 	}

@@ -47,7 +47,12 @@ func PrepareNode(ctx context.Context, o PrepareOptions) (_ *PrepareReport, err e
 		return nil, err
 	}
 	defer func() {
-		if rerr := releaseAll(p.i.dirs); err == nil && rerr != nil {
+		if err != nil {
+			retreatAll(p.i.dirs)
+			return
+		}
+		keepAll(p.i.dirs)
+		if rerr := releaseAll(p.i.dirs); rerr != nil {
 			err = exitErrorf(ExitIO, "release directories: %w", rerr)
 		}
 	}()
@@ -75,6 +80,9 @@ func (p *preparation) run(ctx context.Context) error {
 	}
 	stamped, unstamped := splitStamped(p.i.dirs)
 	for _, d := range unstamped {
+		if d.ours != "" {
+			return exitErrorf(ExitLocked, "%s %s", d, d.lostStamp())
+		}
 		if len(d.foreign) > 0 {
 			return exitErrorf(ExitLocked, "%s is not empty: it holds %s", d, d.foreign[0])
 		}
@@ -248,6 +256,7 @@ func (p *preparation) stamp(next *metadata.Incarnation) error {
 		if err := vfs.MkdirAllSync(d.fs, d.path); err != nil {
 			return exitErrorf(ExitIO, "%s: %w", d, err)
 		}
+		d.made = append(d.made, d.path)
 		p.report.Created = append(p.report.Created, d.path)
 	}
 	if err := acquireAll(p.i.dirs); err != nil {

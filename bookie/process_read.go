@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/binderylog/bindery/bookie/storage"
 	"github.com/binderylog/bindery/internal/ledger"
@@ -148,7 +149,9 @@ func (s *server) readCode(l *storage.Ledger, err error) wire.Code {
 	code := codeOf(err)
 	if code == wire.IO {
 		s.m.readErrors.Add(1)
-		s.log.Error("an entry could not be read", "ledger", l.ID(), "err", err)
+		if ok, skipped := s.damaged.allow(err, time.Minute); ok { // clients and auto-recovery may read it over and over
+			s.log.Error("an entry could not be read", "ledger", l.ID(), "err", err, "not_logged_of_this_file", skipped)
+		}
 		if ledger.Planted() == ledger.MutantFaultIsAbsence {
 			return wire.NoEntry
 		}

@@ -39,6 +39,7 @@ type server struct {
 	malformed      rateLimit
 	slow           rateLimit
 	full           rateLimit
+	damaged        fileLimits
 
 	stopping atomic.Bool
 	stopped  chan struct{}  // closed when stopping is set
@@ -256,22 +257,4 @@ func (s *server) stop(cut <-chan struct{}) {
 	s.writers.Wait()
 	s.verify.close()
 	s.reads.close()
-}
-
-// rateLimit lets one event through per period and counts the others.
-type rateLimit struct {
-	mu      sync.Mutex
-	last    time.Time
-	skipped int
-}
-
-func (r *rateLimit) allow(period time.Duration) (ok bool, skipped int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if t := time.Now(); t.Sub(r.last) >= period {
-		skipped, r.skipped, r.last = r.skipped, 0, t
-		return true, skipped
-	}
-	r.skipped++
-	return false, 0
 }

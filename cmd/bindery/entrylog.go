@@ -50,7 +50,7 @@ func lockOffline(fs vfs.FS, dir string) (*offlineDir, error) {
 	if _, err := fs.Stat(d.current); err != nil {
 		return nil, fmt.Errorf("%s is not a directory of a bookie (it has no current/): %w", dir, err)
 	}
-	lock, err := fs.Lock(filepath.Join(d.current, "LOCK"))
+	lock, err := vfs.LockTemporarily(fs, filepath.Join(d.current, "LOCK")) // nothing stays behind in what may be another program's
 	if errors.Is(err, vfs.ErrLocked) {
 		return nil, exit(exitRefused, fmt.Errorf("%s is in use by a running bookie; stop it first", dir))
 	}

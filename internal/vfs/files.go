@@ -158,3 +158,40 @@ func ProbeDirect(fsys FS, dir string) (d DirectIO, err error) {
 	}
 	return d, nil
 }
+
+// TemporaryLock is a lock on a file that need not stay.
+type TemporaryLock struct {
+	fsys FS
+	name string
+	lock io.Closer
+	made bool // the file was not there before
+}
+
+// LockTemporarily locks name as FS.Lock does. Closing the lock removes the file if it was not there before, so that a look at a
+// directory, or refusing one, leaves nothing behind; see Keep.
+func LockTemporarily(fsys FS, name string) (*TemporaryLock, error) {
+	_, err := fsys.Stat(name)
+	l := &TemporaryLock{fsys: fsys, name: name, made: errors.Is(err, fs.ErrNotExist)}
+	if l.lock, err = fsys.Lock(name); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Keep makes the file stay when the lock is closed.
+func (l *TemporaryLock) Keep() { l.made = false }
+
+// Close releases the lock.
+func (l *TemporaryLock) Close() error {
+	if !l.made {
+		return l.lock.Close()
+	}
+	err := l.fsys.Remove(l.name) // while it is held: whoever waits for it finds that it is gone
+	if cerr := l.lock.Close(); cerr != nil {
+		return cerr
+	}
+	if err != nil { // not every system removes a file that is open
+		err = l.fsys.Remove(l.name)
+	}
+	return err
+}

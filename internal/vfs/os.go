@@ -124,3 +124,13 @@ func preallocateByWriting(name string, size int64) error {
 
 // parent returns the directory that holds name.
 func parent(name string) string { return filepath.Dir(name) }
+
+// named reports whether f is what name leads to.
+func named(f *os.File, name string) bool {
+	held, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(name)
+	return err == nil && os.SameFile(held, there)
+}

@@ -212,6 +212,9 @@ func lockOS(name string) (io.Closer, error) {
 	for {
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
 		case nil:
+			if !named(f, name) { // its holder removed it meanwhile; whoever comes next locks another file
+				return nil, errors.Join(&fs.PathError{Op: "lock", Path: name, Err: ErrLocked}, f.Close())
+			}
 			return lockFile{f}, nil
 		case unix.EINTR:
 		case unix.EWOULDBLOCK:

@@ -95,15 +95,22 @@ func (l Lines) SVG() template.HTML {
 
 func (l Lines) series(c *canvas, s Series, x, y scale) {
 	var run []Point
+	flush := func() {
+		if len(run) == 1 && !s.Dots { // a line of one point would not be seen
+			c.circle("dot "+s.Class, run[0].X, run[0].Y, 2, "")
+		} else {
+			c.path("line "+s.Class, run)
+		}
+		run = run[:0]
+	}
 	for _, p := range s.Points {
 		if !drawable(p.X, l.X.Log) || !drawable(p.Y, l.Y.Log) { // a gap in the data is a gap in the line
-			c.path("line "+s.Class, run)
-			run = run[:0]
+			flush()
 			continue
 		}
 		run = append(run, Point{x.at(p.X), y.at(p.Y)})
 	}
-	c.path("line "+s.Class, run)
+	flush()
 	if !s.Dots {
 		return
 	}

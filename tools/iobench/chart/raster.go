@@ -19,7 +19,7 @@ type Raster struct {
 }
 
 // rowSpans are the lengths that a row may have, in seconds.
-var rowSpans = []float64{10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400}
+var rowSpans = []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400}
 
 // rowSpan picks the shortest row that keeps the number of rows small.
 func (r Raster) rowSpan() float64 {

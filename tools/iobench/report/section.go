@@ -86,10 +86,7 @@ func notes(r *result.Run, c *result.Chapter) (out []string) {
 	if !c.Complete {
 		out = append(out, fmt.Sprintf("INTERRUPTED after %s: the figures are of what was measured until then.", chart.Seconds(c.ElapsedS)))
 	}
-	for _, v := range c.Verdicts {
-		v.Question = upperFirst(v.Question)
-		out = append(out, verdictText(v))
-	}
+	out = append(out, verdictTexts(c.Verdicts)...)
 	var unsteady, notDurable, unsupported []string
 	for i := range c.Cells {
 		cell := &c.Cells[i]
@@ -129,20 +126,28 @@ func list(ids []string) string {
 	return strings.Join(ids, ", ")
 }
 
-func verdictText(v result.Verdict) string {
-	metric := map[string]string{"p50_us": "p50", "p99_us": "p99", "mb_per_s": "MB/s"}[v.Metric]
-	if metric == "" {
-		metric = v.Metric
+// verdictTexts say who leads, and in one sentence where nobody does.
+func verdictTexts(verdicts []result.Verdict) (out []string) {
+	var open []string
+	for _, v := range verdicts {
+		metric := map[string]string{"p50_us": "p50", "p99_us": "p99", "mb_per_s": "MB/s"}[v.Metric]
+		if metric == "" {
+			metric = v.Metric
+		}
+		switch {
+		case v.Second == "":
+			out = append(out, fmt.Sprintf("%s: only %s could be measured.", upperFirst(v.Question), v.Best))
+		case v.Significant:
+			out = append(out, fmt.Sprintf("%s: %s is ahead of %s, %s times by %s, in %d of %d rounds; spread of the rounds %s %%.",
+				upperFirst(v.Question), v.Best, v.Second, chart.Number(v.Ratio), metric, v.RoundsWon, v.Rounds, chart.Number(v.SpreadPct)))
+		default:
+			open = append(open, fmt.Sprintf("%s (%s before %s by %s in %d of %d rounds, spread %s %%)", v.Question, v.Best, v.Second, metric, v.RoundsWon, v.Rounds, chart.Number(v.SpreadPct)))
+		}
 	}
-	if v.Second == "" {
-		return fmt.Sprintf("%s: only %s could be measured.", v.Question, v.Best)
+	if len(open) > 0 {
+		out = append(out, "No ranking, for the lead lies inside the spread of the rounds: "+strings.Join(open, "; ")+".")
 	}
-	if v.Significant {
-		return fmt.Sprintf("%s: %s is ahead of %s, %s times by %s, in %d of %d rounds; spread of the rounds %s %%.",
-			v.Question, v.Best, v.Second, chart.Number(v.Ratio), metric, v.RoundsWon, v.Rounds, chart.Number(v.SpreadPct))
-	}
-	return fmt.Sprintf("%s: no ranking. %s had the better %s in %d of %d rounds, but its lead over %s lies inside the spread of the rounds (%s %%).",
-		v.Question, v.Best, metric, v.RoundsWon, v.Rounds, v.Second, chart.Number(v.SpreadPct))
+	return out
 }
 
 func sustainText(s *result.Sustain) string {

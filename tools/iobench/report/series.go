@@ -12,11 +12,14 @@ import (
 // pointsMax bounds the points of a line: as many as there are pixels to tell them apart.
 const pointsMax = 600
 
+// pointsMin is how many seconds make a course; fewer are in the tables.
+const pointsMin = 3
+
 // drawSeries draws MB/s and p99 over time, one below the other on the same axis.
 func drawSeries(_ *result.Run, c *result.Chapter) (out []figure) {
 	for i := range c.Series {
 		s := &c.Series[i]
-		if len(s.Ops) == 0 {
+		if len(s.Ops) < pointsMin {
 			continue
 		}
 		step := (len(s.Ops) + pointsMax - 1) / pointsMax

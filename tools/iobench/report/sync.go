@@ -34,15 +34,25 @@ func ofMethod(c *result.Chapter, method string) (out []*result.Cell) {
 
 // setting is a recommended value without its quotes, empty if there is none.
 func setting(r *result.Run, table, key string) string {
+	s := settingOf(r, table, key)
+	return strings.Trim(s.Value, `"'`)
+}
+
+func evidence(r *result.Run, table, key string) string {
+	s := settingOf(r, table, key)
+	return s.Evidence
+}
+
+func settingOf(r *result.Run, table, key string) (none result.Setting) {
 	if r.Recommendation == nil {
-		return ""
+		return none
 	}
 	for _, s := range r.Recommendation.Settings {
 		if s.Table == table && s.Key == key {
-			return strings.Trim(s.Value, `"'`)
+			return s
 		}
 	}
-	return ""
+	return none
 }
 
 // chosenMethod is the one that the settings name, otherwise the first durable one.
@@ -168,7 +178,7 @@ func syncCurve(r *result.Run, c *result.Chapter, method string) (figure, bool) {
 		f.Caption = "journal.max_group_bytes = " + text
 		if bytes := sizeOf(text); bytes >= ticks[0] && bytes <= ticks[len(ticks)-1] {
 			l.XMarks = []chart.Mark{{At: bytes, Label: "max_group_bytes"}}
-			f.Caption += ", the knee (dashed upright line): the largest group whose p99 is still worth it."
+			f.Caption += " (dashed upright line): " + evidence(r, "journal", "max_group_bytes") + "."
 		} else {
 			f.Caption += ", outside the sizes that were measured."
 		}

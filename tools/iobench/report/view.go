@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"slices"
@@ -80,9 +81,9 @@ func newRunView(r *result.Run, n int) runView {
 	v.Facts = facts(r)
 	v.recommendation(r)
 	for _, w := range r.Warnings {
-		where := r.DeviceAt(w.Device).Dir
-		if w.Chapter != "" {
-			where += ", " + w.Chapter
+		where := w.Chapter
+		if len(r.OtherDevices) > 0 {
+			where = strings.TrimSuffix(r.DeviceAt(w.Device).Dir+", "+w.Chapter, ", ")
 		}
 		if w.Cell != "" && w.Cell != w.Chapter {
 			where += " " + w.Cell
@@ -201,7 +202,9 @@ func (v *runView) recommendation(r *result.Run) {
 	}
 	if len(rec.Predictions) > 0 {
 		t := table{Caption: "What a bookie on this disk is predicted to do", Head: []string{"entry", "load", "adds/s", "MB/s", "p50", "p99", "p99 between", "mean group", "limited by"}}
-		for _, p := range rec.Predictions {
+		byLoad := slices.Clone(rec.Predictions)
+		slices.SortStableFunc(byLoad, func(a, b result.Prediction) int { return cmp.Compare(a.LoadPct, b.LoadPct) })
+		for _, p := range byLoad {
 			t.Rows = append(t.Rows, []string{
 				chart.Bytes(float64(p.EntryBytes)), chart.Number(p.LoadPct) + " %", chart.Number(p.AddsPerS), fixed(p.MBPerS), chart.Micros(p.P50US), chart.Micros(p.P99US),
 				chart.Micros(p.P99LowUS) + " – " + chart.Micros(p.P99HighUS), chart.Bytes(float64(p.GroupBytes)), p.LimitedBy,

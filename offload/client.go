@@ -33,9 +33,18 @@ func (h *Handle) payloads(ctx context.Context, first, last ledger.EntryID) iter.
 	}
 }
 
-// DeleteLedger is Worker.Delete for whoever only reads: deletion needs the records alone, and a janitor removes the objects.
+// DeleteLedger is Worker.Delete for whoever only reads: deletion needs the records alone, and a janitor removes the objects. A
+// ledger that the tier does not know, or that is gone already, is metadata.ErrNoLedger.
 func (r *Reader) DeleteLedger(ctx context.Context, id ledger.ID) error {
-	err := (&Worker{o: Options{Records: r.o.Records}}).Delete(ctx, id)
+	rec, _, err := r.o.Records.Read(ctx, id)
+	if err == nil && rec.State == StateDeleting {
+		if _, _, err = r.o.Records.Ledger(ctx, id); errors.Is(err, metadata.ErrNoLedger) {
+			return err
+		}
+	}
+	if err == nil {
+		err = (&Worker{o: Options{Records: r.o.Records}}).Delete(ctx, id)
+	}
 	if errors.Is(err, ErrNoRecord) {
 		return errors.Join(metadata.ErrNoLedger, err)
 	}

@@ -104,14 +104,6 @@ func (l *testLedger) entry(t testing.TB, i int) Entry {
 	return e
 }
 
-func (l *testLedger) payloadBytes() (n int64) {
-	for i := range l.bodies {
-		size, _ := digestSize(l.meta.Digest)
-		n += int64(len(l.bodies[i]) - digest.HeaderSize - size)
-	}
-	return n
-}
-
 // encoded is a ledger that went through an encoder, with its shards in memory.
 type encoded struct {
 	plan     plan

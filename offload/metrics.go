@@ -1,7 +1,6 @@
 package offload
 
 import (
-	"fmt"
 	"io"
 	"strconv"
 	"sync/atomic"
@@ -57,7 +56,4 @@ func newMetrics() *metrics {
 }
 
 // write prints the metrics in the text form.
-func (m *metrics) write(w io.Writer) {
-	m.set.WritePrometheus(w)
-	_, _ = fmt.Fprint(w)
-}
+func (m *metrics) write(w io.Writer) { m.set.WritePrometheus(w) }

@@ -197,10 +197,10 @@ func (h *Handle) Entries(ctx context.Context, first, last ledger.EntryID) iter.S
 func (h *Handle) ahead(c *copyOf, i int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case i == h.last:
+	switch i {
+	case h.last:
 		return i
-	case i == h.last+1:
+	case h.last + 1:
 		h.window = min(max(2*h.window, int64(c.manifest.blocks[i].stored)), h.r.o.ReadAheadBytes)
 	default:
 		h.window = 0

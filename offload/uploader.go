@@ -324,13 +324,15 @@ func putManifest(ctx context.Context, store objstore.Store, key string, body obj
 	if k := objstore.KindOf(err); err != nil && k != objstore.KindExists && !objstore.Unclear(err) {
 		return err
 	}
-	got := make([]byte, len(body.Data))
-	if _, err := store.GetRange(ctx, key, 0, got); err != nil {
-		return err
-	}
 	info, err := store.Head(ctx, key)
 	if err != nil {
 		return err
+	}
+	got := make([]byte, len(body.Data))
+	if info.Size == int64(len(got)) {
+		if _, err := store.GetRange(ctx, key, 0, got); err != nil {
+			return err
+		}
 	}
 	if info.Size != int64(len(got)) || !bytes.Equal(got, body.Data) {
 		return fmt.Errorf("%w: %s has %d bytes where %d were put; it is left alone: look at who else writes to this bucket and prefix", errForeign, key, info.Size, len(got))

@@ -17,10 +17,10 @@ func (d *Deletion) Step(e Event) Action {
 }
 
 func (d *Deletion) decide(s Seen) Action {
-	switch {
-	case s.Record.State == Absent:
+	switch s.Record.State {
+	case Absent:
 		return stop(NotComplete) // an ordinary ledger, if it exists at all
-	case s.Record.State == Deleting:
+	case Deleting:
 		return Action{Do: Finish} // a ledger that exists now was created anew; it is not the one that was deleted
 	}
 	w := Write{Record: s.Record.Version, State: Deleting, Attempt: s.Record.Attempt, Ledger: LedgerAt, LedgerVer: None}

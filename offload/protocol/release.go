@@ -4,8 +4,7 @@ package protocol
 type Release struct {
 	NewID AttemptID // for the attempt that is begun when the ledger turns out to have been closed elsewhere
 
-	seen    Seen
-	checked bool // the objects were looked at after seen
+	seen Seen // what the objects were looked at after
 }
 
 // Step returns what to do after an event.

@@ -29,8 +29,7 @@ type actor struct {
 	attempt  Attempt
 	pending  Action // what it is about to do
 	on       bool
-	sending  bool // an upload is under way
-	made     int64
+	sending  bool  // an upload is under way
 	upLedger int64 // last of the ledger that is uploaded
 }
 

@@ -53,7 +53,7 @@ func (p *process) startRecovery(ctx context.Context) error {
 	o := autorecovery.Options{
 		Name: p.recoveryName(), Client: client, Views: views, Logger: p.log.With("part", "recovery"),
 		LostBookieDelay: zeroIsOff(p.config.Recovery.LostBookieDelay), LedgerCheck: zeroIsOff(p.config.Recovery.AuditEvery), Rate: recoveryRate(p.config),
-		MinRacks: int(p.config.Placement.MinRacks), PlacementCheck: placementCheck,
+		MinRacks: p.config.Placement.MinRacks, PlacementCheck: placementCheck,
 	}
 	for _, b := range p.bookies {
 		o.Local = append(o.Local, b)

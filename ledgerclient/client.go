@@ -311,6 +311,14 @@ func (c *Client) Delete(ctx context.Context, id LedgerID) error {
 	if err := c.err(); err != nil {
 		return err
 	}
+	if c.o.Tier != nil {
+		if err := c.o.Tier.DeleteLedger(ctx, id); !errors.Is(err, metadata.ErrNoLedger) {
+			if err != nil {
+				err = about("delete", id, metaError(err))
+			}
+			return err
+		}
+	}
 	if _, _, err := c.views.Ledgers.Read(ctx, id); err != nil && !isDamage(err) {
 		return about("delete", id, metaError(err))
 	}
@@ -345,6 +353,13 @@ func (c *Client) Metadata(ctx context.Context, id LedgerID) (*Metadata, error) {
 		return nil, err
 	}
 	m, _, err := c.views.Ledgers.Read(ctx, id)
+	if errors.Is(err, metadata.ErrNoLedger) && c.o.Tier != nil {
+		t, err := c.openTier(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("ledger %d: %w", id, err)
+		}
+		return t.meta.Clone(), nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ledger %d: %w", id, metaError(err))
 	}

@@ -69,6 +69,9 @@ type Options struct {
 	// ReadWindowBytes bounds the entries that one iteration reads ahead of its consumer. Default 4 MiB.
 	ReadWindowBytes int64
 
+	// Tier is where closed ledgers may have moved to: what bookies do not have any more is opened and read there. Default none.
+	Tier Tier
+
 	Logger *slog.Logger // default slog.Default()
 }
 
@@ -165,6 +168,8 @@ type OpenOptions struct {
 type Entry struct {
 	ID   EntryID
 	Data []byte // the caller's to keep
+
+	body []byte // what bookies keep of it, Data included; nil if it comes from the tier
 }
 
 // Bookie is a registered bookie.

@@ -3,6 +3,7 @@ package ledgerclient
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -19,7 +20,8 @@ type Reader struct {
 	client *Client
 	id     LedgerID
 	digest *digest.Digest
-	prefer atomic.Int32 // index that reads of an unstriped ensemble begin with
+	prefer atomic.Int32           // index that reads of an unstriped ensemble begin with
+	tier   atomic.Pointer[tiered] // not nil: entries come from there, and the ledger's own record may be gone
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
@@ -35,6 +37,13 @@ func (c *Client) Open(ctx context.Context, id LedgerID, o OpenOptions) (*Reader,
 		return nil, err
 	}
 	m, v, d, password, err := c.openRecord(ctx, id, o)
+	if c.o.Tier != nil && errors.Is(err, ErrNoSuchLedger) {
+		r, err := c.openReleased(ctx, id, o)
+		if err != nil {
+			return nil, about("open", id, err)
+		}
+		return r, nil
+	}
 	if err != nil {
 		return nil, about("open", id, err)
 	}
@@ -104,6 +113,9 @@ func (r *Reader) LastAddConfirmed() EntryID {
 func (r *Reader) ReadLastAddConfirmed(ctx context.Context) (EntryID, error) {
 	if r.ctx.Err() != nil {
 		return InvalidEntry, context.Cause(r.ctx)
+	}
+	if r.Sealed() {
+		return r.LastAddConfirmed(), nil
 	}
 	if _, err := r.refresh(ctx); err != nil { // the ensemble to ask, or the end
 		return InvalidEntry, about("read the LAC of", r.id, err)

@@ -72,8 +72,26 @@ func (r *Reader) Entries(ctx context.Context, first, last EntryID) iter.Seq2[Ent
 	}
 }
 
+// Bodies yields what bookies keep of the entries first to last: header, digest and payload, the digest checked. It is for those
+// who copy a ledger; a ledger that has moved to the tier has none. An error is the last thing it yields.
+func (r *Reader) Bodies(ctx context.Context, first, last EntryID) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for e, err := range r.Entries(ctx, first, last) {
+			if err == nil && e.body == nil {
+				err = fmt.Errorf("read ledger %d entry %d: bookies do not have it any more: %w", r.id, e.ID, ErrNoSuchEntry)
+			}
+			if !yield(e.body, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // scan yields a range. It reports whether the consumer wants more.
 func (r *Reader) scan(ctx context.Context, first, last EntryID, yield func(Entry, error) bool) bool {
+	if t := r.tier.Load(); t != nil {
+		return r.scanTier(ctx, t, first, last, yield)
+	}
 	m := r.record()
 	s := &scan{r: r, ctx: ctx, box: newMailbox(), next: first, last: last, mean: 1 << 10}
 	if m.State == StateClosed && m.LastEntry >= 0 && m.Length > 0 {
@@ -98,6 +116,9 @@ func (r *Reader) scan(ctx context.Context, first, last EntryID, yield func(Entry
 		if front.outcome != ledger.ReadFound {
 			if s.again(front) {
 				continue
+			}
+			if s.ended() == nil && r.moved(ctx) {
+				return r.scanTier(ctx, r.tier.Load(), front.first, last, yield)
 			}
 			yield(Entry{}, s.failure(front))
 			return false
@@ -337,7 +358,7 @@ func (s *scan) accept(c *chunk, x *call) ledger.Answer {
 			c.causes = append(c.causes, s.r.badDigest(x, err))
 			break
 		}
-		c.entries = append(c.entries, Entry{ID: id, Data: e.Payload})
+		c.entries = append(c.entries, Entry{ID: id, Data: e.Payload, body: b})
 	}
 	if len(c.entries) == 0 {
 		return ledger.AnswerBadDigest

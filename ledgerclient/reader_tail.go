@@ -2,6 +2,7 @@ package ledgerclient
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -33,6 +34,9 @@ func (r *Reader) Tail(ctx context.Context, from EntryID) iter.Seq2[Entry, error]
 				return
 			}
 			e, err := t.await()
+			if err != nil && errors.Is(err, ErrNoSuchLedger) && r.moved(ctx) {
+				continue
+			}
 			if err != nil {
 				yield(Entry{}, t.failure(next, err))
 				return

@@ -285,6 +285,8 @@ func differs(runs []*result.Run) (out []string) {
 		{"write cache", func(r *result.Run) string { return r.Device.WriteCache }},
 		{"iobench", func(r *result.Run) string { return r.ToolVersion }},
 		{"command", func(r *result.Run) string { return r.Command }},
+		{"seconds", func(r *result.Run) string { return fmt.Sprint(r.Plan.BudgetS) }},
+		{"test file", func(r *result.Run) string { return fmt.Sprint(r.Plan.FileBytes>>20, " MiB") }},
 		{"rounds", func(r *result.Run) string { return fmt.Sprint(r.Plan.Rounds) }},
 		{"prefill", func(r *result.Run) string { return fmt.Sprint(r.Plan.Prefill) }},
 		{"free space (tenths)", func(r *result.Run) string {

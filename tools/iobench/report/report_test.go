@@ -118,7 +118,7 @@ func TestMissing(t *testing.T) {
 		{"nothing at all", func(r *result.Run) {
 			r.Chapters, r.Recommendation, r.Complete = nil, nil, false
 		}, []string{"Nothing was measured.", "No settings follow"}},
-		{"not representative", func(r *result.Run) { r.Device.NotRepresentative = "memory, not a disk" }, []string{"NOT REPRESENTATIVE: /data/journal: memory, not a disk"}},
+		{"not representative", func(r *result.Run) { r.Device.NotRepresentative = "memory, not a disk" }, []string{"NOT REPRESENTATIVE: /data/journal: memory, not a disk", "Not for use: <code>iobench apply</code> refuses this run."}},
 		{"figures that must not be used", func(r *result.Run) {
 			r.Warnings = append(r.Warnings, result.Warning{Code: result.WarnNotDurable, Severity: result.SeverityError, Text: "no method was durable"})
 		}, []string{"NOT_DURABLE: no method was durable"}},

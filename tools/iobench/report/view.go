@@ -20,6 +20,7 @@ type runView struct {
 	Tiles     []tile
 	Facts     []fact
 	Snippet   string
+	Unusable  bool // figures that settings must not be made from
 	Reasons   []string
 	Grades    string
 	Warnings  []warningView
@@ -77,6 +78,7 @@ func newRunView(r *result.Run, n int) runView {
 			chart.Seconds(r.ElapsedS), gigabytes(float64(r.WrittenBytes()))),
 	}
 	v.Banners = banners(r)
+	v.Unusable = slices.ContainsFunc(v.Banners, func(b banner) bool { return b.Class == "bad" })
 	v.Tiles = tiles(r)
 	v.Facts = facts(r)
 	v.recommendation(r)

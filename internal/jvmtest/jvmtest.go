@@ -74,7 +74,7 @@ func fetch(t testing.TB, name, jar string, args func(cache, into string) []strin
 	require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o755))
 	into, err := os.MkdirTemp(filepath.Dir(dir), name+"-*.part")
 	require.NoError(t, err)
-	defer os.RemoveAll(into)
+	defer func() { _ = os.RemoveAll(into) }()
 	say := func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "interop: "+format+"\n", args...)
 	}

@@ -1,13 +1,12 @@
-// Command iobench tells what a disk can promise to a bookie: how long a durable write takes at each group size, by each
-// way of making it durable, and what sequential writing and reading give.
+// Command iobench tells what a disk can promise to a bookie: how long durable writes take by size, method and state of the
+// blocks, what else a bookie does to them, for how long a disk keeps its speed, and which settings follow.
 //
-// Every durable figure names its method, every other one is called not durable. The rounds of the methods are
-// interleaved, so that a change of the machine during the run hits all of them; the spread between rounds is shown, and
-// no method is recommended for a lead inside it. Data is random, each write advances, and the file is unlinked as soon
-// as it is open, so that nothing is left behind however the run ends.
+// Every durable figure names its method, every other one is stamped NOT DURABLE. The rounds of what is compared are
+// interleaved, so that a change of the machine hits all of it, and nothing is ranked inside the spread of the rounds.
+// Data is random, each write advances, and test files have no name, so that nothing is left behind however the run ends.
 //
-// Exit codes: 0 done, 1 failed, 2 usage, 3 refused (a file system whose figures mean nothing for a bookie), 4 partly
-// done (interrupted; what was measured is printed).
+// Exit codes: 0 done, 1 failed, 2 usage, 3 refused (a file system whose figures mean nothing for a bookie, a disk in use,
+// no space), 4 partly done (interrupted; what was measured is printed), 5 a threshold was missed.
 package main
 
 import (

@@ -44,7 +44,8 @@ func newRootCommand() *cobra.Command {
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit(exitUsage, err) })
-	root.AddCommand(newQuickCommand(), newReportCommand(), newCompareCommand(), &cobra.Command{
+	root.AddCommand(chapterCommands()...)
+	root.AddCommand(newQuickCommand(), newFullCommand(), newSoakCommand(), newRawCommand(), newLiveCommand(), newReportCommand(), newCompareCommand(), newApplyCommand(), newCollectCommand(), &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this binary",
 		Args:  cobra.NoArgs,

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/journal"
 	"github.com/binderylog/bindery/tools/iobench/engine"
 	"github.com/binderylog/bindery/tools/iobench/result"
@@ -18,7 +19,7 @@ const journalSegment = 64 * engine.MiB
 // RealJournal is a journal of ours, on files without names, for measuring.
 type RealJournal struct {
 	*journal.Journal
-	ghost *engine.Ghost
+	files func() error // gives them up
 	meter *engine.Meter
 	pay   *engine.Payload
 	bytes int64
@@ -32,20 +33,28 @@ func OpenJournal(p *Place, m journal.IOMethod, groupBytes int) (*RealJournal, er
 	if err != nil {
 		return nil, err
 	}
-	j, err := journal.Open(g, "/journal", journal.Options{SegmentSize: journalSegment, IO: m, MaxGroupBytes: groupBytes})
+	r, err := openJournal(p, g, g.Close, m, groupBytes, journalSegment)
+	if err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return r, nil
+}
+
+func openJournal(p *Place, fs vfs.FS, close func() error, m journal.IOMethod, groupBytes int, segment int64) (*RealJournal, error) {
+	j, err := journal.Open(fs, "/journal", journal.Options{SegmentSize: segment, IO: m, MaxGroupBytes: groupBytes})
 	if err == nil {
 		if _, err = j.Replay(0, func(journal.Record) error { return nil }); err == nil {
 			err = j.Start()
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, g.Close())
+		return nil, err
 	}
-	return &RealJournal{Journal: j, ghost: g, meter: p.Env.Meter, pay: engine.NewPayload(p.Env.Seed+9, engine.MiB)}, nil
+	return &RealJournal{Journal: j, files: close, meter: p.Env.Meter, pay: engine.NewPayload(p.Env.Seed+9, engine.MiB)}, nil
 }
 
 // Close stops the journal; its files are gone.
-func (r *RealJournal) Close() error { return errors.Join(r.Journal.Close(), r.ghost.Close()) }
+func (r *RealJournal) Close() error { return errors.Join(r.Journal.Close(), r.files()) }
 
 // Add appends a record and, as checkpoints do, lets go of what lies a segment back.
 func (r *RealJournal) Add(n int, s journal.Sink, t journal.Token) error {
@@ -243,19 +252,20 @@ func (b *book) paced(ctx context.Context, j *RealJournal, probe *engine.Probe, s
 	probe.Begin(b.place.Env)
 	var err error
 	sent := int64(0)
+	at := func(n int64) time.Duration { return time.Duration(float64(n) / rate * 1e9) }
 	woke := time.Duration(0)
 	for now := woke; err == nil && now < d && ctx.Err() == nil; now = time.Since(s.epoch) {
-		for due := int64(now.Seconds() * rate); sent <= due && err == nil; sent++ {
+		for err == nil && at(sent) <= now {
 			if _, err = s.take(1); err != nil {
 				break
 			}
-			at := max(time.Duration(float64(sent)/rate*1e9), woke)
-			if err = j.Add(size, s, journal.Token{A: int64(at)}); err != nil {
+			if err = j.Add(size, s, journal.Token{A: int64(max(at(sent), woke))}); err != nil {
 				s.give(1)
 			}
+			sent++
 		}
 		j.Commit()
-		if next := s.epoch.Add(time.Duration(float64(sent) / rate * 1e9)); time.Now().Before(next) {
+		if next := s.epoch.Add(at(sent)); time.Now().Before(next) {
 			b.place.Env.WaitUntil(next)
 			woke = time.Since(s.epoch)
 		}
@@ -264,4 +274,15 @@ func (b *book) paced(ctx context.Context, j *RealJournal, probe *engine.Probe, s
 	_, terr := s.take(window)
 	probe.End(b.place.Env, elapsed)
 	return b.ended(ctx, err, terr)
+}
+
+// PacedOn runs a journal on a given file system with adds at a rate. Tests hold predictions against it.
+func PacedOn(ctx context.Context, p *Place, fs vfs.FS, probe *engine.Probe, size int, rate float64, d time.Duration) error {
+	b := open(result.ChapterModel, p, Options{})
+	const segment = 16 * engine.MiB
+	j, err := openJournal(p, fs, func() error { return nil }, journal.IODSync, journal.DefaultGroupBytesMax, segment)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.paced(ctx, j, probe, size, rate, d), j.Close())
 }

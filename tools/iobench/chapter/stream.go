@@ -225,7 +225,7 @@ func (b *book) fixedRate(ctx context.Context, id string, d time.Duration, each f
 func (b *book) halfRate(ctx context.Context, w engine.Worker, d time.Duration, size int) (float64, error) {
 	const most = 1000 // the wake-ups of more would cost more than they tell
 	trial := engine.NewProbe(result.Cell{ID: "trial", Op: "write"})
-	if err := b.place.Env.Run(ctx, engine.Load{Probe: trial, Workers: []engine.Worker{w}, Duration: min(d, 2*time.Second), OpsMin: opsMin}); err != nil {
+	if err := b.place.Env.Run(ctx, engine.Load{Probe: trial, Workers: []engine.Worker{w}, Duration: min(max(d, time.Second/2), 2*time.Second), OpsMin: 10 * opsMin}); err != nil {
 		return 0, err
 	}
 	rate := min(trial.Result().OpsPerS/2, most)

@@ -247,7 +247,7 @@ func TestPitfall14TwoRunsAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "iobench live")
 	require.NoError(t, bookie.Check(Guard{AllowUnsuitable: true, AllowLive: true}))
 	require.NoError(t, lock.Close())
-	require.Empty(t, (&Facts{Device: result.Device{Dir: dir}, sys: System{Root: t.TempDir()}}).liveBookie())
+	require.Empty(t, (&Facts{Device: result.Device{Dir: dir}, sys: System{Root: t.TempDir()}}).Live())
 }
 
 // TestRawRefusesADiskInUse.

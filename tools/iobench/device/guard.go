@@ -43,8 +43,8 @@ func (f *Facts) Check(g Guard) error {
 		f.NotRepresentative = why
 	}
 	if !g.AllowLive {
-		if who := f.liveBookie(); who != "" {
-			return &RefusedError{fmt.Sprintf("%s: %s; measuring would slow it down and mislead", f.Dir, who), "stop it, or use `iobench live`"}
+		if who := f.Live(); who != "" {
+			return &RefusedError{fmt.Sprintf("%s: %s; measuring would slow it down and mislead", f.Dir, who), "stop it, or use `iobench live` (--allow-live measures all the same)"}
 		}
 	}
 	if f.FileSystem.AvailableBytes < g.NeedBytes {
@@ -126,8 +126,8 @@ func openTemp(files Files, dir string) (f vfs.File, name string, remove func() e
 // lockName is the file that a running bookie holds locked, in each of its directories.
 const lockName = "LOCK"
 
-// liveBookie says that a bookie is at work here, or "".
-func (f *Facts) liveBookie() string {
+// Live says that a bookie is at work here, or "".
+func (f *Facts) Live() string {
 	for _, dir := range []string{f.Dir, filepath.Join(f.Dir, "current")} {
 		name := filepath.Join(dir, lockName)
 		if _, err := os.Stat(name); err != nil {

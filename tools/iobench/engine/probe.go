@@ -51,7 +51,7 @@ func (p *Probe) beginRound(e *Env) {
 	defer p.mu.Unlock()
 	p.started = time.Now()
 	p.last = p.started
-	p.cpu = cpuTime()
+	p.cpu = CPUTime()
 	p.roundOps, p.roundB = 0, 0
 	p.round.Reset()
 	if p.series != nil {
@@ -98,7 +98,7 @@ func (p *Probe) endRound(e *Env, elapsed time.Duration) {
 		p.series.finish()
 	}
 	p.elapsed += elapsed
-	p.cpuSum += cpuTime() - p.cpu
+	p.cpuSum += CPUTime() - p.cpu
 	if p.roundOps == 0 {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/internal/apache"
+	"github.com/binderylog/bindery/tools/iobench/result"
 )
 
 // benchmark is one run of all loads.
@@ -110,26 +111,26 @@ func clientEnv(p peer) []string {
 
 func (b *benchmark) measureDisk(ctx context.Context) (disk, error) {
 	d := disk{MB: map[int]float64{}, P50: map[int]float64{}}
-	out, err := b.command(ctx, nil, "iobench", "quick", b.dir, "--duration", (2 * b.duration).String(), "--output", "json")
+	// Peers are at rest between rounds, but may run.
+	out, err := b.command(ctx, nil, "iobench", "sync", b.dir, "--duration", (2 * b.duration).String(), "--output", "json", "--quiet", "--allow-live")
 	if err != nil {
 		return d, err
 	}
-	var r struct {
-		Directories []struct {
-			Sync []struct {
-				GroupBytes int     `json:"group_bytes"`
-				P50        float64 `json:"sync_p50_us"`
-				MB         float64 `json:"durable_mb_per_s"`
-			} `json:"sync"`
-		} `json:"directories"`
-	}
-	if err := json.Unmarshal(out, &r); err != nil {
+	runs, err := result.Decode(bytes.NewReader(out))
+	if err != nil {
 		return d, err
 	}
-	for _, s := range r.Directories[0].Sync {
-		d.MB[s.GroupBytes] = max(d.MB[s.GroupBytes], s.MB)
-		if p, ok := d.P50[s.GroupBytes]; !ok || s.P50 < p {
-			d.P50[s.GroupBytes] = s.P50
+	c := runs[0].Chapter(result.ChapterSync, 0)
+	if c == nil {
+		return d, errors.New("iobench measured no durable writes")
+	}
+	for _, s := range c.Cells {
+		if s.Latency == nil {
+			continue
+		}
+		d.MB[s.BlockBytes] = max(d.MB[s.BlockBytes], s.MBPerS)
+		if p, ok := d.P50[s.BlockBytes]; !ok || s.Latency.P50US < p {
+			d.P50[s.BlockBytes] = s.Latency.P50US
 		}
 	}
 	return d, nil

@@ -198,7 +198,7 @@ func TestBenchClusterReports(t *testing.T) {
 
 func TestIobenchQuick(t *testing.T) {
 	dir := t.TempDir()
-	r := program(t, iobench, dir, nil, "quick", dir, "--duration", "2s", "--file-mib", "32", "--output", "json")
+	r := program(t, iobench, dir, nil, "quick", dir, "--duration", "2s", "--file-mib", "32", "--output", "json", "--allow-live")
 	if r.code == 3 {
 		t.Skipf("refused here: %s", r.stderr)
 	}

@@ -40,7 +40,7 @@ func OpenJournal(p *Place, m journal.IOMethod, groupBytes int) (*RealJournal, er
 	return r, nil
 }
 
-func openJournal(p *Place, fs vfs.FS, close func() error, m journal.IOMethod, groupBytes int, segment int64) (*RealJournal, error) {
+func openJournal(p *Place, fs vfs.FS, files func() error, m journal.IOMethod, groupBytes int, segment int64) (*RealJournal, error) {
 	j, err := journal.Open(fs, "/journal", journal.Options{SegmentSize: segment, IO: m, MaxGroupBytes: groupBytes})
 	if err == nil {
 		if _, err = j.Replay(0, func(journal.Record) error { return nil }); err == nil {
@@ -50,7 +50,7 @@ func openJournal(p *Place, fs vfs.FS, close func() error, m journal.IOMethod, gr
 	if err != nil {
 		return nil, err
 	}
-	return &RealJournal{Journal: j, files: close, meter: p.Env.Meter, pay: engine.NewPayload(p.Env.Seed+9, engine.MiB)}, nil
+	return &RealJournal{Journal: j, files: files, meter: p.Env.Meter, pay: engine.NewPayload(p.Env.Seed+9, engine.MiB)}, nil
 }
 
 // Close stops the journal; its files are gone.

@@ -167,13 +167,13 @@ func (s System) userOf(f *Facts) string {
 
 // diskOf is the number of the disk that holds a partition; of a disk, its own.
 func (s System) diskOf(number string) string {
-	real, err := filepath.EvalSymlinks(filepath.Join("/", s.Root, "sys/dev/block", number))
+	path, err := filepath.EvalSymlinks(filepath.Join("/", s.Root, "sys/dev/block", number))
 	if err != nil {
 		return number
 	}
 	f := Facts{sys: s}
-	if s.text(f.rel(real), "partition") != "" {
-		if n := s.text(f.rel(filepath.Dir(real)), "dev"); n != "" {
+	if s.text(f.rel(path), "partition") != "" {
+		if n := s.text(f.rel(filepath.Dir(path)), "dev"); n != "" {
 			return n
 		}
 	}

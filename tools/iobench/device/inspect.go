@@ -24,21 +24,21 @@ type Facts struct {
 
 // Inspect looks at dir, which must be a directory; symbolic links are followed.
 func (s System) Inspect(dir, role string) (*Facts, error) {
-	real, err := filepath.EvalSymlinks(dir)
+	found, err := filepath.EvalSymlinks(dir)
 	if err == nil {
-		real, err = filepath.Abs(real)
+		found, err = filepath.Abs(found)
 	}
 	if err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(real)
+	info, err := os.Stat(found)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
 		return nil, fmt.Errorf("%s is not a directory; name the one that will hold the data", dir)
 	}
-	f := &Facts{Device: result.Device{Role: role, Dir: real, Kind: "unknown", PowerLossHint: "unknown"}, sys: s}
+	f := &Facts{Device: result.Device{Role: role, Dir: found, Kind: "unknown", PowerLossHint: "unknown"}, sys: s}
 	f.inspectFileSystem(info)
 	f.inspectDisk()
 	return f, nil
@@ -46,18 +46,18 @@ func (s System) Inspect(dir, role string) (*Facts, error) {
 
 // InspectRaw looks at a whole block device.
 func (s System) InspectRaw(name string) (*Facts, error) {
-	real, err := filepath.EvalSymlinks(name)
+	found, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(real)
+	info, err := os.Stat(found)
 	if err != nil {
 		return nil, err
 	}
 	if info.Mode()&os.ModeDevice == 0 || info.Mode()&os.ModeCharDevice != 0 {
 		return nil, fmt.Errorf("%s is not a block device; `iobench full` measures directories", name)
 	}
-	f := &Facts{Device: result.Device{Role: "disk", Dir: real, Kind: "unknown", PowerLossHint: "unknown"}, sys: s}
+	f := &Facts{Device: result.Device{Role: "disk", Dir: found, Kind: "unknown", PowerLossHint: "unknown"}, sys: s}
 	f.FileSystem = result.FileSystem{Type: "none", DirectIO: true}
 	f.Number = deviceNumber(info)
 	f.inspectDisk()
@@ -95,20 +95,20 @@ func (s System) isDisk(number string) bool { return s.text("sys/dev/block", numb
 func (f *Facts) inspectDisk() {
 	s := f.sys
 	link := filepath.Join("/", s.Root, "sys/dev/block", f.Number)
-	real, err := filepath.EvalSymlinks(link)
+	found, err := filepath.EvalSymlinks(link)
 	if err != nil {
 		return
 	}
-	if s.text(f.rel(real), "partition") != "" {
-		real = filepath.Dir(real)
+	if s.text(f.rel(found), "partition") != "" {
+		found = filepath.Dir(found)
 	}
-	dir := f.rel(real)
+	dir := f.rel(found)
 	f.sysDir = dir
 	if n := s.text(dir, "dev"); n != "" {
 		f.Number = n
 	}
 	d := &f.Device
-	d.Name = filepath.Base(real)
+	d.Name = filepath.Base(found)
 	d.Vendor, d.Model = clean(s.text(dir, "device/vendor")), clean(s.text(dir, "device/model"))
 	for _, name := range []string{"device/firmware_rev", "device/rev"} {
 		if d.Firmware == "" {
@@ -138,8 +138,8 @@ func (f *Facts) inspectDisk() {
 	if len(d.Members) == 0 {
 		d.Members = nil
 	}
-	d.Bus = bus(real)
-	d.Kind = f.kind(real)
+	d.Bus = bus(found)
+	d.Kind = f.kind(found)
 	if d.Kind == "nvme" && d.WriteCache != "" {
 		volatile := d.WriteCache == "write back" // the kernel sets it from the VWC bit
 		d.VolatileWriteCache = &volatile
@@ -263,7 +263,7 @@ func (s System) ClockMHz() (mhz float64, ok bool) {
 	return float64(n) / 1000, ok
 }
 
-// Stripe is the directory of this disk in /sys, for messages.
+// String names the directory and its disk, for messages.
 func (f *Facts) String() string {
 	if f.Name == "" {
 		return f.Dir

@@ -230,7 +230,7 @@ func (p *Probe) OneRound() {
 	p.rounds = []result.Round{r}
 }
 
-// Begin, Count and End are for loads that Run does not drive: a round begins, an operation is counted, the round ends.
+// Begin begins a round of a load that Run does not drive.
 func (p *Probe) Begin(e *Env) { p.beginRound(e) }
 
 // Count counts an operation.

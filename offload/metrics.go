@@ -12,25 +12,25 @@ import (
 type metrics struct {
 	set *vm.Set
 
-	started, committed, released, abandoned, failed, deleted *vm.Counter
-	bytesRaw, bytesStored, bytesRead                         *vm.Counter
-	partsSent                                                *vm.Counter
-	entriesRead, blockGets, cacheHits, degraded              *vm.Counter
-	hedges, hedgeWins                                        *vm.Counter
-	crcFailures                                              *vm.Counter
-	scrubBytes, scrubFindings, repaired                      *vm.Counter
-	garbageCleaned, objectsDeleted                           *vm.Counter
-	commitSeconds, readHealthy, readDegraded                 *vm.Histogram
-	states                                                   [8]atomic.Int64
-	shardsMissing, garbage, oldestUploading, scrubOldest     atomic.Int64
-	releasable                                               atomic.Int64
+	started, committed, released, abandoned, deleted     *vm.Counter
+	bytesRaw, bytesStored, bytesRead                     *vm.Counter
+	partsSent                                            *vm.Counter
+	entriesRead, blockGets, cacheHits, degraded          *vm.Counter
+	hedges, hedgeWins                                    *vm.Counter
+	crcFailures                                          *vm.Counter
+	scrubBytes, scrubFindings, repaired                  *vm.Counter
+	garbageCleaned, objectsDeleted                       *vm.Counter
+	commitSeconds, readHealthy, readDegraded             *vm.Histogram
+	states                                               [8]atomic.Int64
+	shardsMissing, garbage, oldestUploading, scrubOldest atomic.Int64
+	releasable                                           atomic.Int64
 }
 
 func newMetrics() *metrics {
 	m := &metrics{set: vm.NewSet()}
 	counter := func(name string) *vm.Counter { return m.set.NewCounter("bindery_offload_" + name) }
 	m.started, m.committed, m.released = counter("ledgers_started_total"), counter("ledgers_committed_total"), counter("ledgers_released_total")
-	m.abandoned, m.failed, m.deleted = counter("ledgers_abandoned_total"), counter("ledgers_failed_total"), counter("ledgers_deleted_total")
+	m.abandoned, m.deleted = counter("ledgers_abandoned_total"), counter("ledgers_deleted_total")
 	m.bytesRaw, m.bytesStored, m.bytesRead = counter("raw_bytes_total"), counter("stored_bytes_total"), counter("bookie_read_bytes_total")
 	m.partsSent = counter("parts_sent_total")
 	m.entriesRead, m.blockGets, m.cacheHits = counter("entries_read_total"), counter("block_gets_total"), counter("cache_hits_total")
@@ -53,6 +53,11 @@ func newMetrics() *metrics {
 	gauge("scrub_oldest_seconds", &m.scrubOldest)
 	gauge("releasable_bytes", &m.releasable)
 	return m
+}
+
+// failed counts ledgers that were not offloaded, by reason.
+func (m *metrics) failed(reason string) *vm.Counter {
+	return m.set.GetOrCreateCounter("bindery_offload_ledgers_failed_total{reason=" + strconv.Quote(reason) + "}")
 }
 
 // write prints the metrics in the text form.

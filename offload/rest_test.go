@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -281,4 +282,39 @@ func TestMetricsAreWritten(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), "bindery_offload_entries_read_total 1\n")
 	require.Contains(t, string(text), `bindery_offload_entry_read_seconds_count{path="healthy"} 1`)
+}
+
+func TestProgressAndReasons(t *testing.T) {
+	w := threeTargets(t)
+	l := w.add(ledgerSpec{sizes: even(40, 400_000)})
+	x := w.worker("w", nil)
+	defer x.Close()
+	var at []Progress
+	w.onRead = func(e ledger.EntryID) {
+		if e == 20 {
+			at = x.Progress()
+		}
+	}
+	require.NoError(t, x.Offload(t.Context(), l.id))
+	require.Len(t, at, 1)
+	require.Equal(t, Progress{Ledger: l.id, Stage: StageUploading, Done: 20 * 400_000, Total: 40 * 400_000, Since: w.now()}, at[0])
+	require.Equal(t, 10*time.Second, at[0].Left(w.now().Add(10*time.Second)))
+	require.Empty(t, x.Progress())
+	require.Error(t, x.Offload(t.Context(), 99))
+	var b strings.Builder
+	x.WriteMetrics(&b)
+	require.Contains(t, b.String(), `bindery_offload_ledgers_failed_total{reason="no_ledger"} 1`)
+	require.Contains(t, b.String(), "bindery_offload_ledgers_committed_total 1\n")
+}
+
+func TestSettingsChangedBetweenRunsDoNotLowerWhatMustArrive(t *testing.T) {
+	w, l := killedAfterStripes(t, func(o *Options) { o.Geometry = Geometry{1, 1} })
+	x := w.worker("w", func(o *Options) { o.Geometry, o.Tolerated = Geometry{1, 0}, -1 })
+	defer x.Close()
+	w.faults["t2"].Set(faulty.Always(faulty.Fail(objstore.KindUnreachable)))
+	require.Error(t, x.Offload(t.Context(), l.id), "two shards were begun, two must arrive")
+	w.healed()
+	require.NoError(t, x.Offload(t.Context(), l.id))
+	require.Zero(t, w.record(l.id).Missing())
+	w.requireReadable(l)
 }

@@ -149,6 +149,8 @@ type Worker struct {
 	scrub  *bucket
 	m      *metrics
 	absent *sightings
+
+	progress *progressBook
 }
 
 // NewWorker checks the configuration and opens the intents log.
@@ -174,7 +176,7 @@ func NewWorker(o Options) (*Worker, error) {
 	m := newMetrics()
 	w := &Worker{
 		o: o, notes: notes, m: m, memory: semaphore.NewWeighted(o.MemoryBytes), read: newBucket(o.ReadRate), upload: newBucket(o.UploadRate), scrub: newBucket(o.ScrubRate),
-		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), m: m}, absent: newSightings(),
+		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), m: m}, absent: newSightings(), progress: newProgressBook(),
 	}
 	return w, nil
 }
@@ -293,6 +295,8 @@ func (w *Worker) Offload(ctx context.Context, id ledger.ID) error {
 	}()
 	start := time.Now()
 	w.m.started.Inc()
+	w.progress.begin(id, w.o.now())
+	defer w.progress.end(id)
 	err = w.offload(ctx, id)
 	var s *StoppedError
 	switch {
@@ -302,19 +306,21 @@ func (w *Worker) Offload(ctx context.Context, id ledger.ID) error {
 		w.o.Logger.Info("ledger offloaded", "ledger", id, "seconds", time.Since(start).Seconds())
 	case errors.As(err, &s) && s.Reason == protocol.InTier:
 		return nil
+	case s != nil:
+		w.m.failed(s.Reason.Label()).Inc()
 	default:
-		w.m.failed.Inc()
+		w.m.failed("error").Inc()
 	}
 	return err
 }
 
 func (w *Worker) offload(ctx context.Context, id ledger.ID) error {
-	left := w.notes.of(id)
-	mine := left != nil
-	if mine {
+	mine := false
+	if left := w.notes.of(id); left != nil {
 		err := w.run(ctx, &job{id: id, left: left, begin: &left.begin, noted: true, attempt: &protocol.Attempt{ID: left.attempt, Resumed: true}})
 		var s *StoppedError
-		if !errors.As(err, &s) || s.Reason != protocol.Displaced && !errors.Is(err, errAbandon) {
+		mine = errors.Is(err, errAbandon)
+		if !errors.As(err, &s) || s.Reason != protocol.Displaced && !mine {
 			return err
 		}
 	}
@@ -524,10 +530,13 @@ func (w *Worker) uploadAll(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	if err := w.memory.Acquire(ctx, w.o.uploadMemory(min(j.begin.cellBytes, w.o.CellBytes))); err != nil {
+	cells := min(int64(j.begin.geometry.Shards()+w.o.InFlight)*int64(j.begin.cellBytes), w.o.MemoryBytes)
+	w.progress.stage(j.id, StageWaiting)
+	if err := w.memory.Acquire(ctx, cells); err != nil {
 		return context.Cause(ctx)
 	}
-	defer w.memory.Release(w.o.uploadMemory(min(j.begin.cellBytes, w.o.CellBytes)))
+	defer w.memory.Release(cells)
+	w.progress.stage(j.id, StageUploading)
 	p := planOf(j.id, j.attempt.ID, *j.begin, meta.Digest)
 	if p.dataKey, err = unwrap(ctx, w.o.Keys, j.seen.record.Key); err != nil {
 		return err
@@ -569,7 +578,7 @@ func (w *Worker) sendStripes(ctx context.Context, p plan, left *leftover, meta *
 	defer cancel(nil)
 	n := p.geometry.Shards()
 	up := &upload{
-		plan: p, targets: left.begin.targets, min: min(w.o.MinShards, n), notes: w.notes, pool: newBufferPool(n+w.o.InFlight, bufferSize(p, meta.Length)), rate: w.upload,
+		plan: p, targets: left.begin.targets, min: max(n-(w.o.Geometry.Shards()-w.o.MinShards), p.geometry.Data), notes: w.notes, pool: newBufferPool(n+w.o.InFlight, bufferSize(p, meta.Length)), rate: w.upload,
 		inFlight: make(chan struct{}, w.o.InFlight), ours: func(ctx context.Context) error { return w.ours(ctx, p.ledger, p.attempt) }, m: w.m, cancel: cancel,
 	}
 	for _, t := range left.begin.targets {
@@ -621,6 +630,7 @@ func bufferSize(p plan, length int64) int {
 // encode reads the entries that are still to be sent.
 func (w *Worker) encode(ctx context.Context, enc *encoder, meta *ledger.Metadata) ([]byte, error) {
 	defer enc.abort()
+	w.progress.from(enc.ledger, enc.done.base, meta.Length)
 	looked := time.Now()
 	for e, err := range w.o.Entries(ctx, enc.ledger, meta, enc.next(), meta.LastEntry) {
 		if err != nil {
@@ -632,6 +642,7 @@ func (w *Worker) encode(ctx context.Context, enc *encoder, meta *ledger.Metadata
 		}
 		w.m.bytesRead.Add(n)
 		w.m.bytesRaw.Add(n)
+		w.progress.read(enc.ledger, int64(len(e.Payload)))
 		if err := enc.add(ctx, &e); err != nil {
 			return nil, err
 		}
@@ -674,6 +685,7 @@ func (w *Worker) proveUpload(ctx context.Context, j *job) error {
 	for i := range r.Placement {
 		r.Placement[i].Missing = j.missing[i]
 	}
+	w.progress.stage(j.id, StageVerifying)
 	c, err := w.t.load(ctx, j.id, r, j.seen.version)
 	if err != nil {
 		return err

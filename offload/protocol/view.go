@@ -121,6 +121,14 @@ var reasons = [...]string{
 
 func (r Reason) String() string { return reasons[r] }
 
+var labels = [...]string{
+	"none", "no_ledger", "not_closed", "in_tier", "busy", "displaced", "garbage_full", "being_deleted", "not_opted_in", "not_whole", "tier_doubt", "upload",
+	"metadata", "not_complete", "contradicts",
+}
+
+// Label is the reason as metrics spell it.
+func (r Reason) Label() string { return labels[r] }
+
 // Action is what to do next.
 type Action struct {
 	Do     Do

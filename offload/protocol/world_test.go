@@ -464,7 +464,7 @@ func TestLosingARuleIsNoticed(t *testing.T) {
 }
 
 func TestNoHistoryLosesTheLedger(t *testing.T) {
-	seeds := 40_000
+	seeds := 20_000
 	if testing.Short() {
 		seeds = 8_000
 	}
@@ -497,7 +497,7 @@ func TestNoHistoryLosesTheLedger(t *testing.T) {
 
 // TestEveryShortHistory visits every state of a small world, breadth first.
 func TestEveryShortHistory(t *testing.T) {
-	limit := 400_000
+	limit := 150_000
 	if testing.Short() {
 		limit = 60_000
 	}

@@ -128,6 +128,8 @@ func TestTicks(t *testing.T) {
 		{Axis{Log: true}, []float64{12, 900}, []float64{10, 30, 100, 300, 1000}},
 		{Axis{Log: true}, []float64{1, 1e9}, []float64{1, 100, 1e4, 1e6, 1e8}},
 		{Axis{Log: true}, []float64{-1, 0, math.Inf(1)}, []float64{1, 2, 5, 10}},
+		{Axis{Log: true}, []float64{5e-324, math.MaxFloat64}, []float64{1, 2, 5, 10}},
+		{Axis{}, []float64{math.MaxFloat64, -math.MaxFloat64, math.NaN()}, []float64{0, 2, 4, 6, 8, 10}},
 	} {
 		got := newScale(tc.axis, tc.values, 0, 100).ticks(5)
 		require.InDeltaSlice(t, tc.want, got, 1e-6, "%v: %v", tc.values, got)

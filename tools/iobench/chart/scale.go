@@ -69,8 +69,10 @@ func (s scale) at(v float64) float64 {
 	return s.a + (min(max(v, s.lo), s.hi)-s.lo)/(s.hi-s.lo)*(s.b-s.a)
 }
 
+// drawable tells values that an axis can have. Beyond a hundred digits steps between marks are no longer numbers.
 func drawable(v float64, log bool) bool {
-	return !math.IsNaN(v) && !math.IsInf(v, 0) && (!log || v > 0)
+	const far = 1e100
+	return v > -far && v < far && (!log || v > 1/far)
 }
 
 // ticks are round values inside the scale, at most about n of them.

@@ -13,13 +13,23 @@ import (
 	"github.com/binderylog/bindery/tools/iobench/result"
 )
 
-// Bounds of a page about many runs.
-const (
-	smallMax   = 120 // small charts of a group; those that stand apart come first
-	columnsMax = 6   // runs that have a column each
-	figuresMax = 200 // rows of the table of all figures
+// bounds keep a page about many runs small; what is left out is said.
+type bounds struct {
+	small   int // small charts; those that stand apart come first
+	rows    int // runs in the table of main figures
+	dots    int // runs on a strip
+	figures int // rows of the table of all figures
+}
 
+// boundsOf shares the page among the groups.
+func boundsOf(groups int) bounds {
+	return bounds{small: max(6, 120/groups), rows: max(20, 400/groups), dots: max(20, 250/groups), figures: max(40, 200/groups)}
+}
+
+const (
+	columnsMax  = 6 // runs that have a column each
 	findingsMax = 40
+	stripsMin   = 5 // runs that are worth an axis
 )
 
 // comparisonView is a comparison as the template shows it.
@@ -71,7 +81,7 @@ func WriteComparison(w io.Writer, c *compare.Comparison, findings []compare.Find
 	runs := 0
 	for i := range c.Groups {
 		runs += len(c.Groups[i].Members)
-		v.Groups = append(v.Groups, newGroupView(&c.Groups[i], fmt.Sprintf("g%d", i+1)))
+		v.Groups = append(v.Groups, newGroupView(&c.Groups[i], fmt.Sprintf("g%d", i+1), boundsOf(len(c.Groups))))
 	}
 	v.Sub = fmt.Sprintf("%d runs", runs)
 	if c.By != compare.ByNothing {
@@ -89,24 +99,24 @@ func WriteComparison(w io.Writer, c *compare.Comparison, findings []compare.Find
 	return p.write(w, runs)
 }
 
-func newGroupView(g *compare.Group, id string) groupView {
+func newGroupView(g *compare.Group, id string, most bounds) groupView {
 	v := groupView{ID: id, Title: g.Name, Sub: fmt.Sprintf("%d runs, %s", len(g.Members), g.BaseText()), Differs: g.Differs}
 	for _, m := range g.Members {
 		for _, c := range m.Caveats {
 			v.Caveats = append(v.Caveats, m.Name+": "+c)
 		}
 	}
-	v.Headline = headlineTable(g, id)
-	if len(g.Members) > 2 {
-		v.Strips = strips(g)
+	v.Headline = headlineTable(g, id, most.rows)
+	if len(g.Members) >= stripsMin {
+		v.Strips = strips(g, most.dots)
 	}
-	v.Small, v.SmallSub = smallMultiples(g)
-	v.All = allFigures(g, id)
+	v.Small, v.SmallSub = smallMultiples(g, most.small)
+	v.All = allFigures(g, id, most.figures)
 	return v
 }
 
 // headlineTable has a row for each run and a column for each headline figure; runs that stand apart come first.
-func headlineTable(g *compare.Group, id string) comparedTable {
+func headlineTable(g *compare.Group, id string, most int) comparedTable {
 	t := comparedTable{ID: id + "-h", Caption: "The main figures of each run", Head: []string{"run"}}
 	var rows []*compare.Row
 	for i := range g.Rows {
@@ -125,7 +135,11 @@ func headlineTable(g *compare.Group, id string) comparedTable {
 		}
 		t.Rows = append(t.Rows, line)
 	}
-	for _, i := range oddFirst(g) {
+	order := oddFirst(g)
+	if len(order) > most {
+		t.Caption += fmt.Sprintf(" (%d of %d, those that stand apart first)", most, len(order))
+	}
+	for _, i := range order[:min(len(order), most)] {
 		line := []comparedCell{{"", g.Members[i].Name}}
 		for _, r := range rows {
 			line = append(line, compared(r.Figure, r.Values[i]))
@@ -173,7 +187,8 @@ func compared(f compare.Figure, v compare.Value) comparedCell {
 }
 
 // strips put each headline figure of all runs on one axis.
-func strips(g *compare.Group) (out []figure) {
+func strips(g *compare.Group, most int) (out []figure) {
+	order := oddFirst(g)
 	for i := range g.Rows {
 		r := &g.Rows[i]
 		if !r.Headline {
@@ -181,21 +196,27 @@ func strips(g *compare.Group) (out []figure) {
 		}
 		s := chart.Strip{Label: r.Figure.String() + " of all runs", Axis: chart.Axis{Log: true, Format: func(v float64) string { return compare.Format(r.Figure, v) }}}
 		var values []float64
-		for k, v := range r.Values {
-			if v.Verdict != compare.Missing {
+		for _, k := range order {
+			if v := r.Values[k]; v.Verdict != compare.Missing {
 				s.Dots = append(s.Dots, chart.StripDot{Name: g.Members[k].Name, Value: v.Value, Outlier: v.Outlier})
 				values = append(values, v.Value)
 			}
 		}
 		slices.Sort(values)
 		s.Median = values[len(values)/2]
-		out = append(out, figure{Title: r.Figure.String(), SVG: s.SVG()})
+		f := figure{Title: r.Figure.String()}
+		if len(s.Dots) > most {
+			f.Caption = fmt.Sprintf("Drawn: %d of %d runs, those that stand apart first.", most, len(s.Dots))
+			s.Dots = s.Dots[:most]
+		}
+		f.SVG = s.SVG()
+		out = append(out, f)
 	}
 	return out
 }
 
 // smallMultiples draw the distribution of the smallest durable write of each run over that of all runs together.
-func smallMultiples(g *compare.Group) (out []smallView, sub string) {
+func smallMultiples(g *compare.Group, most int) (out []smallView, sub string) {
 	const cellFormat = "%s/4096"
 	all := result.NewHistogram()
 	id := fmt.Sprintf(cellFormat, compare.Method(g.Members[0].Run))
@@ -227,7 +248,7 @@ func smallMultiples(g *compare.Group) (out []smallView, sub string) {
 	x := chart.Axis{Log: true, Format: chart.Micros, Min: math.Pow(10, math.Floor(math.Log10(low))), Max: math.Pow(10, math.Ceil(math.Log10(high)))}
 	y := chart.Axis{Log: true, Min: 1e-3, Max: 1, Ticks: []float64{1, 0.1, 0.01, 0.001}, Format: percent}
 	for _, i := range oddFirst(g) {
-		if cells[i] == nil || len(out) == smallMax {
+		if cells[i] == nil || len(out) == most {
 			continue
 		}
 		m := &g.Members[i]
@@ -250,10 +271,10 @@ func smallMultiples(g *compare.Group) (out []smallView, sub string) {
 }
 
 // allFigures is the table of every figure that the runs share: a column for each run, or the middle and the ends.
-func allFigures(g *compare.Group, id string) comparedTable {
+func allFigures(g *compare.Group, id string, most int) comparedTable {
 	t := comparedTable{ID: id + "-a", Caption: "All figures that the runs have in common"}
-	if len(g.Rows) > figuresMax {
-		t.Caption += fmt.Sprintf(" (the first %d of %d; iobench compare --all prints all)", figuresMax, len(g.Rows))
+	if len(g.Rows) > most {
+		t.Caption += fmt.Sprintf(" (the first %d of %d; iobench compare --all prints all)", most, len(g.Rows))
 	}
 	wide := len(g.Members) > columnsMax
 	t.Head = []string{"figure"}
@@ -280,7 +301,7 @@ func allFigures(g *compare.Group, id string) comparedTable {
 		}
 		return 1
 	})
-	for _, r := range rows[:min(len(rows), figuresMax)] {
+	for _, r := range rows[:min(len(rows), most)] {
 		line := []comparedCell{{"", r.Figure.String()}}
 		if g.Median || wide {
 			line = append(line, comparedCell{"", compare.Format(r.Figure, r.Base)})

@@ -113,3 +113,23 @@ func TestComparisonEscapes(t *testing.T) {
 	require.Equal(t, 1, strings.Count(page, "<script"))
 	contains(t, page, "PARTIAL: ended early")
 }
+
+// TestComparisonOfManyStaysSmall: a page about a thousand disks has room, and says what it left out.
+func TestComparisonOfManyStaysSmall(t *testing.T) {
+	few := fleet(t, 10)
+	var runs []*result.Run
+	for i := range 1000 {
+		r := *few[i%9]
+		if i == 999 {
+			r = *few[9]
+		}
+		r.RunID, r.Environment.Host = fmt.Sprint(i), fmt.Sprintf("bookie-%04d", i)
+		runs = append(runs, &r)
+	}
+	page := comparison(t, runs, compare.ByModel, "")
+	require.Less(t, len(page), BytesMax)
+	contains(t, page, "Shown: 120 of 1000 runs")
+	contains(t, page, "Drawn: 250 of 1000 runs")
+	contains(t, page, "400 of 1000, those that stand apart first")
+	contains(t, page, "bookie-0999")
+}

@@ -28,7 +28,7 @@ var (
 type SizeError struct{ Runs, Bytes int }
 
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("%d runs make a page of %d kB, more than %d kB: show fewer with --run, or put many runs side by side with `iobench compare`",
+	return fmt.Sprintf("%d runs make a page of %d kB, more than %d kB: take fewer (report: --run N; compare: fewer files, or --by model)",
 		e.Runs, e.Bytes/1000, BytesMax/1000)
 }
 

@@ -14,5 +14,5 @@
 //     otherwise. It is never ignored in silence.
 //   - Secrets never stand in a configuration: settings hold paths of files.
 //
-// Limits: a file has at most 1 MiB. The package starts no goroutine. Only cmd imports it.
+// Limits: a file has at most 1 MiB. The package starts no goroutine. Only commands import it.
 package config

@@ -20,5 +20,5 @@ func Attach(store metadata.Store, views *metadata.Views, o *Options, dial DialFu
 	if dial == nil {
 		dial = netDial
 	}
-	return newClient(store, views, o, dial), nil
+	return newClient(store, views, o, dial)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/binderylog/bindery/internal/metadata/driver"
 	"github.com/binderylog/bindery/internal/wire"
 	"github.com/binderylog/bindery/ledgerclient/placement"
+	"github.com/binderylog/bindery/offload"
 )
 
 // Client is a connection to a cluster. It may be used by any number of goroutines.
@@ -27,6 +28,7 @@ type Client struct {
 	wheel  wheel
 	view   bookieView
 	hedges hedges
+	tier   *offload.Reader // nil: no targets are known
 	m      *clientMetrics
 	dial   DialFunc
 	addsV3 bool // benchmarks: send ordinary adds as V3, too
@@ -63,7 +65,11 @@ func Dial(ctx context.Context, metadataURI string, o *Options) (*Client, error) 
 		_ = store.Close()
 		return nil, fmt.Errorf("open cluster at %s: %w", metadataURI, dialError(err))
 	}
-	return newClient(store, views, o, netDial), nil
+	c, err := newClient(store, views, o, netDial)
+	if err != nil {
+		_ = store.Close()
+	}
+	return c, err
 }
 
 // dialError marks a store that can not be reached, in its own words: they say where it should be.
@@ -74,9 +80,13 @@ func dialError(err error) error {
 	return err
 }
 
-// newClient takes over the store.
-func newClient(store metadata.Store, views *metadata.Views, o *Options, dial DialFunc) *Client {
-	c := &Client{o: o, store: store, views: views, budget: newBudget(o.MaxPendingBytes), dial: dial,
+// newClient takes over the store, unless it fails.
+func newClient(store metadata.Store, views *metadata.Views, o *Options, dial DialFunc) (*Client, error) {
+	tier, err := newTier(views, o.Offload)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{o: o, store: store, views: views, tier: tier, budget: newBudget(o.MaxPendingBytes), dial: dial,
 		peers: map[BookieID]*peer{}, conns: map[*conn]struct{}{}, writers: map[*Writer]struct{}{}}
 	c.view.known = make(chan struct{})
 	c.m = newClientMetrics(c)
@@ -89,7 +99,7 @@ func newClient(store metadata.Store, views *metadata.Views, o *Options, dial Dia
 		pprof.SetGoroutineLabels(pprof.WithLabels(c.ctx, pprof.Labels("ledgerclient", "watch-bookies")))
 		c.watchBookies(c.ctx)
 	})
-	return c
+	return c, nil
 }
 
 // Close ends the client: open writers fail their pending adds and leave their ledgers open for recovery.
@@ -311,13 +321,11 @@ func (c *Client) Delete(ctx context.Context, id LedgerID) error {
 	if err := c.err(); err != nil {
 		return err
 	}
-	if c.o.Tier != nil {
-		if err := c.o.Tier.DeleteLedger(ctx, id); !errors.Is(err, metadata.ErrNoLedger) {
-			if err != nil {
-				err = about("delete", id, metaError(err))
-			}
-			return err
+	if err := c.deleteTier(ctx, id); !errors.Is(err, metadata.ErrNoLedger) {
+		if err != nil {
+			err = about("delete", id, metaError(err))
 		}
+		return err
 	}
 	if _, _, err := c.views.Ledgers.Read(ctx, id); err != nil && !isDamage(err) {
 		return about("delete", id, metaError(err))
@@ -353,12 +361,12 @@ func (c *Client) Metadata(ctx context.Context, id LedgerID) (*Metadata, error) {
 		return nil, err
 	}
 	m, _, err := c.views.Ledgers.Read(ctx, id)
-	if errors.Is(err, metadata.ErrNoLedger) && c.o.Tier != nil {
-		t, err := c.openTier(ctx, id)
+	if errors.Is(err, metadata.ErrNoLedger) && c.tier != nil {
+		h, err := c.openTier(ctx, id)
 		if err != nil {
 			return nil, fmt.Errorf("ledger %d: %w", id, err)
 		}
-		return t.meta.Clone(), nil
+		return h.Metadata().Clone(), nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ledger %d: %w", id, metaError(err))

@@ -63,7 +63,7 @@ func (x *Copies) Read(ctx context.Context, b BookieID, e EntryID) (body []byte, 
 	if err := r.failure(); err != nil {
 		return nil, r.answer(), err
 	}
-	if _, err := x.digest.Open(r.body, int64(x.id), int64(e)); err != nil {
+	if _, err := x.digest.Open(r.body, int64(x.id), int64(e)); err != nil && ledger.Planted() != ledger.MutantCopiesUnchecked {
 		x.c.m.digestMismatches.Inc()
 		return nil, ledger.AnswerBadDigest, &BookieError{Bookie: b, Op: r.op.String(), Err: kinded(ErrDigestMismatch, err)}
 	}

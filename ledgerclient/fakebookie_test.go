@@ -540,7 +540,8 @@ func (c *cluster) client(change ...func(o *Options)) (*Client, *memmeta.Store) {
 	store := c.tree.Open()
 	views, err := metadata.LoadViews(context.Background(), store, metadata.DefaultRoot)
 	require.NoError(c.t, err)
-	client := newClient(store, views, o, netDial)
+	client, err := newClient(store, views, o, netDial)
+	require.NoError(c.t, err)
 	c.t.Cleanup(func() { _ = client.Close() })
 	return client, store
 }

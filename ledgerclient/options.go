@@ -7,6 +7,7 @@ import (
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/wire"
+	"github.com/binderylog/bindery/offload"
 )
 
 type (
@@ -69,8 +70,9 @@ type Options struct {
 	// ReadWindowBytes bounds the entries that one iteration reads ahead of its consumer. Default 4 MiB.
 	ReadWindowBytes int64
 
-	// Tier is where closed ledgers may have moved to: what bookies do not have any more is opened and read there. Default none.
-	Tier Tier
+	// Offload are the object stores that closed ledgers may have moved to: what bookies do not have any more is opened and read
+	// there (offload/objstore/driver reads them from a file). They stay the caller's to close. Default none.
+	Offload *offload.Targets
 
 	Logger *slog.Logger // default slog.Default()
 }

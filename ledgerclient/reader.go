@@ -13,6 +13,7 @@ import (
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/wire"
+	"github.com/binderylog/bindery/offload"
 )
 
 // Reader reads a ledger. It may be used by any number of goroutines, and any number of iterations may run at once.
@@ -20,8 +21,8 @@ type Reader struct {
 	client *Client
 	id     LedgerID
 	digest *digest.Digest
-	prefer atomic.Int32           // index that reads of an unstriped ensemble begin with
-	tier   atomic.Pointer[tiered] // not nil: entries come from there, and the ledger's own record may be gone
+	prefer atomic.Int32                   // index that reads of an unstriped ensemble begin with
+	tier   atomic.Pointer[offload.Handle] // not nil: entries come from there, and the ledger's own record may be gone
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
@@ -37,7 +38,7 @@ func (c *Client) Open(ctx context.Context, id LedgerID, o OpenOptions) (*Reader,
 		return nil, err
 	}
 	m, v, d, password, err := c.openRecord(ctx, id, o)
-	if c.o.Tier != nil && errors.Is(err, ErrNoSuchLedger) {
+	if c.tier != nil && errors.Is(err, ErrNoSuchLedger) {
 		r, err := c.openReleased(ctx, id, o)
 		if err != nil {
 			return nil, about("open", id, err)

@@ -15,8 +15,8 @@ import (
 	"github.com/binderylog/bindery/offload/objstore/mem"
 )
 
-// tierOf makes six targets in memory, a reader that clients use, and a worker that takes entries from reader's client.
-func (c *cluster) tierOf(client func() *Client) (*offload.Reader, *offload.Worker) {
+// tierOf makes six targets in memory and a worker that takes entries from a client.
+func (c *cluster) tierOf(client func() *Client) (*offload.Targets, *offload.Worker) {
 	c.t.Helper()
 	var list []offload.Target
 	for i := range 6 {
@@ -25,8 +25,6 @@ func (c *cluster) tierOf(client func() *Client) (*offload.Reader, *offload.Worke
 	targets, err := offload.NewTargets(list)
 	require.NoError(c.t, err)
 	records := offload.NewRecords(c.views)
-	r, err := offload.NewReader(offload.ReaderOptions{Records: records, Targets: targets})
-	require.NoError(c.t, err)
 	w, err := offload.NewWorker(offload.Options{
 		Records: records, Targets: targets, Dir: c.t.TempDir(), Name: "w", InlineBytes: -1, TakeOver: time.Millisecond,
 		Entries: func(ctx context.Context, id ledger.ID, m *ledger.Metadata, first, last ledger.EntryID) iter.Seq2[offload.Entry, error] {
@@ -51,7 +49,7 @@ func (c *cluster) tierOf(client func() *Client) (*offload.Reader, *offload.Worke
 	})
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { require.NoError(c.t, w.Close()) })
-	return r, w
+	return targets, w
 }
 
 // requirePayloads reads a range and compares it.
@@ -74,8 +72,8 @@ func TestLedgerThatMovesToTheTier(t *testing.T) {
 	ctx := t.Context()
 	c := newCluster(t, 3)
 	var client *Client
-	tier, worker := c.tierOf(func() *Client { return client })
-	client, _ = c.client(func(o *Options) { o.Tier = tier })
+	targets, worker := c.tierOf(func() *Client { return client })
+	client, _ = c.client(func(o *Options) { o.Offload = targets })
 	plain, _ := c.client()
 
 	const last = 199
@@ -137,8 +135,8 @@ func TestLedgerThatMovesToTheTier(t *testing.T) {
 func TestTierOfLedgersThatNeverMoved(t *testing.T) {
 	ctx := t.Context()
 	c := newCluster(t, 3)
-	tier, _ := c.tierOf(nil)
-	client, _ := c.client(func(o *Options) { o.Tier = tier })
+	targets, _ := c.tierOf(nil)
+	client, _ := c.client(func(o *Options) { o.Offload = targets })
 	w, err := client.Create(ctx, CreateOptions{})
 	require.NoError(t, err)
 	_, err = w.Append(ctx, []byte("entry 0"))

@@ -1,0 +1,68 @@
+package driver
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/binderylog/bindery/offload"
+)
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"a", "b"} {
+		all, err := Folders(filepath.Join(dir, d), 1) // makes the folders
+		require.NoError(t, err)
+		require.NoError(t, all.Close())
+	}
+	name := filepath.Join(dir, "targets.toml")
+	put := func(text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o600)) }
+	put(`
+[[target]]
+id = "a"
+domain = "east"
+dir = "` + dir + `/a/t1"
+
+[[target]]
+id = "b"
+dir = "` + dir + `/b/t1"
+prefix = "bk/prod"
+
+[[target]]
+id = "minio"
+endpoint = "https://minio.example:9000"
+bucket = "ledgers"
+checksum = "md5"
+credentials = { source = "env", env_prefix = "MINIO" }
+`)
+	all, err := Load(name)
+	require.NoError(t, err)
+	require.Equal(t, []offload.Place{{Target: "a", Domain: "east"}, {Target: "b", Domain: "target b"}, {Target: "minio", Domain: "target minio"}}, all.Places())
+	require.Len(t, all.Stores, 3)
+	require.NoError(t, all.Close())
+
+	for text, want := range map[string]string{
+		"":                                "it has no [[target]]",
+		"[[target]]\nid = \"a\"\ndri=1\n": "line 3: there is no setting target.dri",
+		"[[target]]\nid = a\n":            "line 2: ",
+		"[[target]]\nid = \"a\"\n":        "offload target a: ",
+		"[[target]]\nid = \"a\"\ndir = \"" + dir + "/a/t1\"\n[[target]]\nid = \"a\"\ndir = \"" + dir + "/b/t1\"\n": "target a is configured twice",
+	} {
+		put(text)
+		_, err := Load(name)
+		require.ErrorContains(t, err, want)
+	}
+	_, err = Load(filepath.Join(dir, "none"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func FuzzTargetsFile(f *testing.F) {
+	f.Add([]byte("[[target]]\nid = \"a\"\ndir = \"/x\"\n"))
+	f.Add([]byte("[[target]]\nid = \"m\"\nendpoint = \"http://h\"\ncredentials = { source = \"iam\" }\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := parse(data)
+		require.Equal(t, err == nil, len(list) > 0)
+	})
+}

@@ -80,6 +80,9 @@ func (b *Bookie) EndLimbo(ctx context.Context, id ledger.ID) (bool, error) {
 		return false, nil
 	}
 	return eng.st.EndLimbo(ctx, int64(id), func(yield func(int64) bool) {
+		if ledger.Planted() == ledger.MutantLimboEndsEarly {
+			return
+		}
 		for i, f := range m.Fragments {
 			last, _ := m.FinalFragment(i)
 			for index, name := range f.Bookies {

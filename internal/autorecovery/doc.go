@@ -23,5 +23,5 @@
 // Goroutines: the candidate, which becomes the auditor and runs its checks one at a time beside it; the dispatcher; one per
 // ledger in hand; one scrubber for the bookies of the process. Close ends and joins them all. Limits: Options.Parallel ledgers
 // are worked on at once, Options.InHand are held, copies under way take Options.InFlightBytes, and all copying keeps to
-// Options.Rate.
+// Options.Rate, or less while it is in the writers' way (governor).
 package autorecovery

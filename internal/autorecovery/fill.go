@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,14 +30,15 @@ const fillParallel = 16
 
 // filling copies what one place lacks.
 type filling struct {
-	s      *Service
-	cl     *cluster
-	id     ledger.ID
-	m      *ledger.Metadata
-	lock   *metadata.Lock
-	copies *ledgerclient.Copies
-	p      place
-	prefer int // index that reads begin with: entries read in order from one bookie are read ahead there
+	s        *Service
+	cl       *cluster
+	id       ledger.ID
+	m        *ledger.Metadata
+	lock     *metadata.Lock
+	copies   *ledgerclient.Copies
+	p        place
+	lastSize atomic.Int64 // bytes of the entry that was read last
+	prefer   int          // index that reads begin with: entries read in order from one bookie are read ahead there
 }
 
 // run gives a place its entries: on the bookie that is there, if that answers and takes adds, otherwise on another one, which
@@ -73,6 +75,11 @@ func (f *filling) copyTo(ctx context.Context, to ledger.BookieID) error {
 	if verdict != ledger.CopyReady {
 		return fmt.Errorf("%w: %v", errObsolete, verdict)
 	}
+	if ledger.Planted() == ledger.MutantPublishBeforeCopies {
+		if err := f.publish(ctx, &plan); err != nil {
+			return err
+		}
+	}
 	if err := f.copyEntries(ctx, &plan); err != nil {
 		return err
 	}
@@ -87,10 +94,14 @@ func (f *filling) copyEntries(ctx context.Context, plan *ledger.Copy) error {
 	}
 	inPlace := plan.To == plan.From
 	size := f.entrySize()
+	f.lastSize.Store(size)
 	f.prefer = rand.IntN(f.m.Ensemble)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(fillParallel)
 	for e := first; e <= end && gctx.Err() == nil; e++ {
+		if ledger.Planted() == ledger.MutantCopiesEndsOnly && e != first && e != end {
+			continue
+		}
 		if !plan.Needs(f.m.Quorum(), e) || inPlace && f.p.has != nil && f.p.has(e) {
 			continue
 		}
@@ -123,23 +134,29 @@ func (f *filling) copyEntry(ctx context.Context, plan *ledger.Copy, e ledger.Ent
 		// It did not say what it has: ask for this one.
 		body, answer, _ := f.copies.Read(ctx, plan.To, e)
 		if answer == ledger.AnswerOK {
-			return f.s.rate.wait(ctx, len(body))
+			return f.s.rate.b.wait(ctx, len(body))
 		}
+	}
+	// What the entry before it had is taken first, so that the reads are spread like the adds.
+	due := int(f.lastSize.Load())
+	if err := f.s.rate.b.wait(ctx, due); err != nil {
+		return err
 	}
 	started := time.Now()
 	body, err := f.read(ctx, plan, e)
 	if err != nil {
 		return err
 	}
+	f.lastSize.Store(int64(len(body)))
 	f.s.m.read(len(body), time.Since(started))
-	if err := f.s.rate.wait(ctx, len(body)); err != nil {
-		return err
-	}
+	f.s.rate.b.spend(len(body) - due)
 	started = time.Now()
 	if err := f.copies.Write(ctx, plan.To, e, body); err != nil {
 		return err
 	}
-	f.s.m.wrote(len(body), time.Since(started))
+	took := time.Since(started)
+	f.s.rate.added(time.Now(), took)
+	f.s.m.wrote(len(body), took)
 	return nil
 }
 
@@ -189,6 +206,12 @@ func (f *filling) publish(ctx context.Context, plan *ledger.Copy) error {
 				return nil
 			}
 			checks := f.lock.Checks()
+			switch ledger.Planted() {
+			case ledger.MutantPublishIgnoresLock:
+				checks = nil
+			case ledger.MutantPublishIgnoresIncarnation:
+				incarnations = nil
+			}
 			for _, k := range incarnations {
 				checks = append(checks, metadata.Check{Key: v.Incarnations.Key(k.Bookie), Version: metadata.Version(k.Version)})
 			}

@@ -74,7 +74,7 @@ func TestBucket(t *testing.T) {
 	at := time.Now()
 	b.last = at
 	at = at.Add(time.Hour)
-	require.Zero(t, b.take(20, at), "a fiftieth of a second may pass at once")
+	require.Zero(t, b.take(5, at), "a 200th of a second may pass at once")
 	require.Equal(t, 500*time.Millisecond, b.take(500, at))
 	require.Equal(t, time.Second, b.take(500, at), "the next one waits behind it")
 	require.Equal(t, 100*time.Millisecond, b.take(100, at.Add(time.Second)))

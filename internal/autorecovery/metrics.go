@@ -104,5 +104,6 @@ func (s *Service) WritePrometheus(w io.Writer) {
 	if s.auditor.elected.Load() {
 		elected = 1
 	}
-	fmt.Fprintf(w, "bindery_auditor_elected %d\nbindery_replication_ledgers_in_hand %d\n", elected, len(s.worker.states()))
+	fmt.Fprintf(w, "bindery_auditor_elected %d\nbindery_replication_ledgers_in_hand %d\nbindery_replication_rate_bytes %d\n",
+		elected, len(s.worker.states()), s.rate.current())
 }

@@ -45,7 +45,7 @@ type Options struct {
 	OpenGrace     time.Duration // for the writer of an open ledger; default 30 s
 	FailedHold    time.Duration // longest time for which a ledger that can not be repaired is left alone; default 5 min
 	Backoff       time.Duration // after trouble with the store; default 5 s
-	Rate          int64         // bytes a second that this node copies; default 16 MiB, negative: no limit
+	Rate          int64         // bytes a second that this node copies at most; default 16 MiB, negative: no limit
 	Parallel      int           // ledgers worked on at once; default 8
 	InHand        int           // ledgers held at once, those that wait included; default 1024
 	InFlightBytes int64         // of copies under way; default 32 MiB

@@ -15,8 +15,9 @@ type bucket struct {
 	last time.Time
 }
 
-// bucketBurst is how much of a second may pass at once after a pause.
-const bucketBurst = 20 * time.Millisecond
+// bucketBurst is how much of a second may pass at once after a pause: little, since what passes at once meets the writers as
+// one heap in front of a journal.
+const bucketBurst = 5 * time.Millisecond
 
 func newBucket(rate int64) *bucket { return &bucket{rate: float64(rate), last: time.Now()} }
 
@@ -24,6 +25,8 @@ func newBucket(rate int64) *bucket { return &bucket{rate: float64(rate), last: t
 func (b *bucket) setRate(rate int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := time.Now()
+	b.refill(now)
 	b.rate, b.have = float64(rate), min(b.have, 0)
 }
 
@@ -43,13 +46,29 @@ func (b *bucket) take(n int, now time.Time) time.Duration {
 	if b.rate <= 0 {
 		return 0
 	}
-	b.have = min(b.have+b.rate*now.Sub(b.last).Seconds(), b.rate*bucketBurst.Seconds())
-	b.last = now
+	b.refill(now)
 	b.have -= float64(n)
 	if b.have >= 0 {
 		return 0
 	}
 	return time.Duration(-b.have / b.rate * float64(time.Second))
+}
+
+// spend takes n bytes that have passed already, or gives back those that were not needed; the next ones wait for it.
+func (b *bucket) spend(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rate > 0 {
+		b.have -= float64(n)
+	}
+}
+
+// refill adds what the time since the last one allows. b.mu is held.
+func (b *bucket) refill(now time.Time) {
+	if b.rate > 0 {
+		b.have = min(b.have+b.rate*now.Sub(b.last).Seconds(), b.rate*bucketBurst.Seconds())
+	}
+	b.last = now
 }
 
 // pause waits, or until ctx ends.

@@ -16,7 +16,7 @@ import (
 type Service struct {
 	o        Options
 	m        *figures
-	rate     *bucket
+	rate     *governor
 	inFlight *semaphore.Weighted
 	auditor  *auditor
 	worker   *worker
@@ -36,7 +36,7 @@ func New(o Options) (*Service, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Service{o: o, rate: newBucket(o.Rate), inFlight: semaphore.NewWeighted(o.InFlightBytes)}
+	s := &Service{o: o, rate: newGovernor(o.Rate), inFlight: semaphore.NewWeighted(o.InFlightBytes)}
 	s.m = newFigures()
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.auditor, s.worker, s.scrub = newAuditor(s), newWorker(s), newScrubber(s)
@@ -68,8 +68,8 @@ func (s *Service) Close() {
 	s.wg.Wait()
 }
 
-// SetRate changes the bytes a second that this node copies.
-func (s *Service) SetRate(rate int64) { s.rate.setRate(rate) }
+// SetRate changes the bytes a second that this node copies at most.
+func (s *Service) SetRate(rate int64) { s.rate.setLimit(rate) }
 
 // releaseTimeout bounds what is done after the context has ended.
 const releaseTimeout = 5 * time.Second

@@ -252,7 +252,9 @@ func (w *worker) hold(ctx context.Context, id ledger.ID, lock *metadata.Lock) {
 	wg.Go(func() {
 		select {
 		case <-lock.Lost():
-			cancel(metadata.ErrLockLost)
+			if ledger.Planted() != ledger.MutantPublishIgnoresLock {
+				cancel(metadata.ErrLockLost)
+			}
 		case <-work.Done():
 		}
 	})
@@ -380,6 +382,9 @@ func (j *job) run(ctx context.Context) error {
 		case ledger.RepairCopy:
 			if failed, err = j.copy(ctx, cl, m, bad); err != nil {
 				return err
+			}
+			if ledger.Planted() == ledger.MutantClearedUnseen {
+				return j.clear(ctx, mark)
 			}
 		case ledger.RepairAwait:
 			if err := j.await(ctx); err != nil {

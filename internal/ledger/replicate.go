@@ -45,7 +45,7 @@ func (m *Metadata) FinalFragment(i int) (last EntryID, final bool) {
 	switch {
 	case i < len(m.Fragments)-1:
 		return m.Fragments[i+1].First - 1, true
-	case m.State == StateClosed:
+	case m.State == StateClosed || mutant == MutantOpenIsFinal:
 		return m.LastEntry, true
 	}
 	return InvalidEntry, false

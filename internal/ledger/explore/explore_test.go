@@ -67,8 +67,8 @@ func TestWorldsAreValid(t *testing.T) {
 			t.Errorf("%q is looked for in world %q, which does not exist", p.Name, p.World)
 		}
 	}
-	if n := len(Mutants()); n != int(ledger.MutantEnd)-1 {
-		t.Errorf("%d planted bugs are looked for, there are %d", n, int(ledger.MutantEnd)-1)
+	if n := len(Mutants()); n != int(ledger.MutantModelled)-1 {
+		t.Errorf("%d planted bugs are looked for, there are %d", n, int(ledger.MutantModelled)-1)
 	}
 	bad := Spec{Name: "bad", Quorum: q332, Bookies: 2}
 	if _, err := Search(context.Background(), &bad, Options{}); err == nil || !strings.Contains(err.Error(), "at least one ensemble") {

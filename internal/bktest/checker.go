@@ -26,6 +26,7 @@ var hashSeed = maphash.MakeSeed()
 //	I6 I7    an entry has one content, wherever and whenever read      I19      success is reported with an ack quorum of copies
 //	I8       acknowledgements come in order, without gaps              I20      who acknowledged an entry never denies it
 //	I9       the LAC that an entry carries is below it, and confirmed  I21      no LAC that was served exceeds the end
+//	P1       a final fragment gets a bookie only when that holds every entry that stripes to its place
 type Checker struct {
 	h *History
 
@@ -34,6 +35,8 @@ type Checker struct {
 	bookies map[string]*bookieView
 	ledgers map[int64]*ledgerView
 	views   *metadata.Ledgers
+
+	incarnations string // prefix of the keys
 }
 
 // bookieView is what one bookie has said, in all its lives.
@@ -44,6 +47,12 @@ type bookieView struct {
 	have   map[int64]map[int64]bool  // any OK to an add, deferred ones included
 	denied map[int64]map[int64]bool  // ledger, entry: denied to a fencing read
 	lost   map[int64]bool            // ledgers that existed when it lost its data
+	latest map[int64]map[int64]int64 // ledger, entry: when an add was last acknowledged as durable
+
+	incarnation uint64
+	emptied     int64 // when its incarnation was last raised: what it acknowledged before it may not have
+	lostAt      int64 // when it last lost something
+	failing     bool  // it loses things until it starts again
 }
 
 // ledgerView is one ledger.
@@ -56,17 +65,21 @@ type ledgerView struct {
 	acked    int64            // highest entry reported to its application as durable
 	served   int64            // highest LAC that a bookie served or a writer claimed
 	servedBy string
+	named    map[ledger.BookieID]int64 // when a bookie came into the record
+	shed     map[ledger.BookieID]bool  // bookies that may have collected their copies before
 }
 
 // NewChecker returns a checker that reports to h.
 func NewChecker(h *History) *Checker {
-	return &Checker{h: h, bookies: map[string]*bookieView{}, ledgers: map[int64]*ledgerView{}, views: metadata.NewLedgers(nil, metadata.DefaultRoot)}
+	return &Checker{h: h, bookies: map[string]*bookieView{}, ledgers: map[int64]*ledgerView{}, views: metadata.NewLedgers(nil, metadata.DefaultRoot),
+		incarnations: metadata.NewIncarnations(nil, metadata.DefaultRoot).Key("")}
 }
 
 func (c *Checker) bookie(name string) *bookieView {
 	b := c.bookies[name]
 	if b == nil {
-		b = &bookieView{name: name, fenced: map[int64]int64{}, acked: map[int64]map[int64]int64{}, have: map[int64]map[int64]bool{}, denied: map[int64]map[int64]bool{}, lost: map[int64]bool{}}
+		b = &bookieView{name: name, fenced: map[int64]int64{}, acked: map[int64]map[int64]int64{}, have: map[int64]map[int64]bool{}, denied: map[int64]map[int64]bool{}, lost: map[int64]bool{},
+			latest: map[int64]map[int64]int64{}}
 		c.bookies[name] = b
 	}
 	return b
@@ -75,7 +88,7 @@ func (c *Checker) bookie(name string) *bookieView {
 func (c *Checker) ledger(id int64) *ledgerView {
 	l := c.ledgers[id]
 	if l == nil {
-		l = &ledgerView{id: id, payload: map[int64]uint64{}, acked: -1, served: -1}
+		l = &ledgerView{id: id, payload: map[int64]uint64{}, acked: -1, served: -1, named: map[ledger.BookieID]int64{}, shed: map[ledger.BookieID]bool{}}
 		c.ledgers[id] = l
 	}
 	return l
@@ -157,8 +170,9 @@ func (c *Checker) addAnswered(b *bookieView, p *pair, x call, code wire.Code) {
 		return
 	}
 	if b.acked[x.ledger] == nil {
-		b.acked[x.ledger] = map[int64]int64{}
+		b.acked[x.ledger], b.latest[x.ledger] = map[int64]int64{}, map[int64]int64{}
 	}
+	b.latest[x.ledger][x.entry] = c.seq
 	if _, ok := b.acked[x.ledger][x.entry]; !ok {
 		b.acked[x.ledger][x.entry] = c.seq
 	}
@@ -230,11 +244,14 @@ func (c *Checker) denied(b *bookieView, p *pair, x call, r *wire.Response) {
 	if l.record.State == ledger.StateClosed && !l.record.Names(ledger.BookieID(b.name)) {
 		return // it may have collected its copies
 	}
+	if x.seq < l.named[ledger.BookieID(b.name)] {
+		return // it may have had none when it was asked
+	}
 	entries := b.acked[x.ledger]
-	// A bookie that lost something answers only for what the record stores on it: it has not been told of entries that
-	// were moved away before its loss.
+	// A bookie that lost something, or collected its copies, answers only for what the record stores on it: it has not been
+	// told of entries that were moved away before.
 	vouches := func(e int64) bool {
-		return !b.lost[x.ledger] || storedOn(l.record, ledger.EntryID(e), ledger.BookieID(b.name))
+		return !b.lost[x.ledger] && !l.shed[ledger.BookieID(b.name)] || storedOn(l.record, ledger.EntryID(e), ledger.BookieID(b.name))
 	}
 	if r.Op == wire.OpRead && x.entry >= 0 || r.Op == wire.OpBatchRead {
 		if at, ok := entries[x.entry]; ok && x.seq > at && vouches(x.entry) {
@@ -256,18 +273,35 @@ func storedOn(m *ledger.Metadata, e ledger.EntryID, b ledger.BookieID) bool {
 	return at >= 0 && m.Quorum().Stores(e, at) && (m.State != ledger.StateClosed || e <= m.LastEntry)
 }
 
-// Lost notes that a bookie is about to lose its data.
+// Lost notes that a bookie is about to lose its data, and goes on losing until it starts again.
 func (c *Checker) Lost(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := c.bookie(name)
+	c.lost(b)
+	b.failing = true
+}
+
+func (c *Checker) lost(b *bookieView) {
+	c.seq++
+	b.lostAt = c.seq
 	for id := range c.ledgers {
 		b.lost[id] = true
 	}
 }
 
-// MayLose reports whether a bookie can lose its data within what the protocol promises to survive: in every write set
-// that holds entries at most Qa-1 members have lost something.
+// Started notes that a bookie has started on a good disk.
+func (c *Checker) Started(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b := c.bookie(name); b.failing {
+		c.lost(b) // what it took while its disk was bad, too
+		b.failing = false
+	}
+}
+
+// MayLose reports whether a bookie can lose its data within what the protocol promises to survive: in the last fragment of a
+// ledger that is not closed at most Qa-1 members have lost something, and of what is final another copy is left.
 func (c *Checker) MayLose(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,10 +309,15 @@ func (c *Checker) MayLose(name string) bool {
 		if l.record == nil || l.gone {
 			continue
 		}
-		q := l.record.Quorum()
-		for _, f := range l.record.Fragments {
-			i := slices.Index(f.Bookies, ledger.BookieID(name))
-			if i < 0 {
+		for i, f := range l.record.Fragments {
+			at := slices.Index(f.Bookies, ledger.BookieID(name))
+			if at < 0 {
+				continue
+			}
+			if last, final := l.record.FinalFragment(i); final {
+				if !c.others(l, f, at, last) {
+					return false
+				}
 				continue
 			}
 			lost := 1
@@ -287,9 +326,31 @@ func (c *Checker) MayLose(name string) bool {
 					lost++
 				}
 			}
-			if lost > q.Ack-1 {
+			if lost > l.record.AckQuorum-1 {
 				return false
 			}
+		}
+	}
+	return true
+}
+
+// others reports whether every entry of a final fragment that is stored at index is on another member, too, which has lost
+// nothing since it took it.
+func (c *Checker) others(l *ledgerView, f ledger.Fragment, index int, last ledger.EntryID) bool {
+	q := l.record.Quorum()
+	for e := f.First; e <= last; e++ {
+		if !q.Stores(e, index) {
+			continue
+		}
+		found := false
+		for k := range q.Write {
+			if at := q.Index(e, k); at != index {
+				b := c.bookie(string(f.Bookies[at]))
+				found = found || b.latest[l.id][int64(e)] > b.lostAt
+			}
+		}
+		if !found {
+			return false
 		}
 	}
 	return true
@@ -314,6 +375,7 @@ func (c *Checker) Stuck(id int64) bool {
 func (c *Checker) Wrote(key string, value []byte, v metadata.Version) {
 	id, ok := c.ledgerOf(key)
 	if !ok {
+		c.raised(key, value)
 		return
 	}
 	c.mu.Lock()
@@ -341,9 +403,38 @@ func (c *Checker) Wrote(key string, value []byte, v metadata.Version) {
 	} else {
 		c.succession(l, m)
 	}
+	for _, f := range m.Fragments {
+		for _, b := range f.Bookies {
+			if l.record == nil || !l.record.Names(b) {
+				l.named[b] = c.seq
+				l.shed[b] = l.shed[b] || l.record != nil && l.record.State == ledger.StateClosed
+				if v := c.bookie(string(b)); v.failing {
+					v.lost[id] = true
+				}
+			}
+		}
+	}
 	l.record = m
 	if m.State == ledger.StateClosed {
 		c.closed(l)
+	}
+}
+
+// raised notes that a bookie's incarnation was raised: it begins with nothing.
+func (c *Checker) raised(key string, value []byte) {
+	name, ok := strings.CutPrefix(key, c.incarnations)
+	if !ok || value == nil {
+		return
+	}
+	r, err := metadata.DecodeIncarnation(key, value)
+	if err != nil {
+		c.h.Break("I1", "incarnation of %s: %v", name, err)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b := c.bookie(name); r.Number > b.incarnation {
+		b.incarnation, b.emptied = r.Number, c.seq
 	}
 }
 
@@ -367,27 +458,54 @@ func (c *Checker) succession(l *ledgerView, m *ledger.Metadata) {
 		c.h.Break("I12", "closed ledger %d becomes %s", l.id, describe(m))
 	case m.State < old.State:
 		c.h.Break("I12", "ledger %d goes back to %s", l.id, describe(m))
-	case old.State == ledger.StateOpen && m.State == ledger.StateInRecovery && !sameFragments(old, m):
+	case old.State == ledger.StateOpen && m.State == ledger.StateInRecovery && !sameTail(old, m):
 		c.h.Break("I13", "recovery changes the ensembles of ledger %d before it closes it", l.id)
-	case old.State == ledger.StateInRecovery && m.State == ledger.StateInRecovery && !sameFragments(old, m):
+	case old.State == ledger.StateInRecovery && m.State == ledger.StateInRecovery && !sameTail(old, m):
 		c.h.Break("I13", "the ensembles of ledger %d change while it is recovered", l.id)
-	case old.State == ledger.StateOpen && m.State == ledger.StateOpen && !sameFragments(old, m):
+	case old.State == ledger.StateOpen && m.State == ledger.StateOpen && !sameTail(old, m):
 		if first := int64(m.Last().First); first <= l.acked {
 			c.h.Break("I14", "a fragment of ledger %d starts at %d, entry %d is acknowledged", l.id, first, l.acked)
 		}
 	}
-	n := len(old.Fragments)
-	if len(m.Fragments) < n || !slices.EqualFunc(old.Fragments[:n-1], m.Fragments[:n-1], sameFragment) || m.Fragments[n-1].First != old.Fragments[n-1].First {
+	if len(m.Fragments) < len(old.Fragments) || old.State == ledger.StateClosed && len(m.Fragments) != len(old.Fragments) {
 		c.h.Break("I2", "the fragments of ledger %d change from %s to %s", l.id, describe(old), describe(m))
+		return
 	}
+	for i, f := range old.Fragments {
+		if m.Fragments[i].First != f.First {
+			c.h.Break("I2", "the fragments of ledger %d change from %s to %s", l.id, describe(old), describe(m))
+			return
+		}
+		if last, final := old.FinalFragment(i); final {
+			c.moved(l, f, m.Fragments[i], last)
+		}
+	}
+}
+
+// moved checks that the bookies which a final fragment gets hold what stripes to their places.
+func (c *Checker) moved(l *ledgerView, old, now ledger.Fragment, last ledger.EntryID) {
+	q := l.record.Quorum()
+	for i, name := range now.Bookies {
+		if name == old.Bookies[i] {
+			continue
+		}
+		b := c.bookie(string(name))
+		for e := old.First; e <= last; e++ {
+			if at, ok := b.latest[l.id][int64(e)]; q.Stores(e, i) && (!ok || at <= b.emptied) {
+				c.h.Break("P1", "%s takes the place of %s for entries %d to %d of ledger %d, but does not hold entry %d", name, old.Bookies[i], old.First, last, l.id, e)
+				return
+			}
+		}
+	}
+}
+
+// sameTail reports whether the last fragment has not changed, and none has followed it.
+func sameTail(a, b *ledger.Metadata) bool {
+	return len(a.Fragments) == len(b.Fragments) && sameFragment(a.Last(), b.Last())
 }
 
 func sameFragment(a, b ledger.Fragment) bool {
 	return a.First == b.First && slices.Equal(a.Bookies, b.Bookies)
-}
-
-func sameFragments(a, b *ledger.Metadata) bool {
-	return slices.EqualFunc(a.Fragments, b.Fragments, sameFragment)
 }
 
 // closed checks the record of a ledger that is closed.

@@ -2,12 +2,15 @@ package bktest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/metadata/memmeta"
 	"github.com/binderylog/bindery/ledgerclient"
@@ -23,6 +26,10 @@ type Cluster struct {
 	tree    *memmeta.Tree
 	level   slog.Level
 	members []*member
+	loner   *loner // nil: none
+
+	retiring  operators // of bookies that are gone
+	switching operators // give up when the trouble is over
 
 	mu     sync.Mutex // guards what follows
 	rng    *rand.Rand // of store faults, which several processes ask for
@@ -71,9 +78,17 @@ func Run(ctx context.Context, cfg Config, level slog.Level) Result {
 		w.stop()
 		c.heal()
 		w.finish()
+		if cfg.Healers.On() {
+			c.mend(w.lost)
+			c.whole(w.lost)
+		}
 		c.audit()
 		r.Closed = w.closed
 		r.Acked, r.ops, r.ends = c.ops.acked(), c.ops, w.ends
+	}
+	c.retiring.stop()
+	if c.loner != nil {
+		c.loner.stop()
 	}
 	for _, m := range c.members {
 		m.stop()
@@ -92,10 +107,14 @@ func (c *Cluster) boot() error {
 	}
 	for i := range c.cfg.Bookies {
 		m := newMember(c, fmt.Sprintf("bk%d", i))
+		m.heals = i < c.cfg.Healers.Members
 		c.members = append(c.members, m)
 		if err := m.start(); err != nil {
 			return err
 		}
+	}
+	if c.cfg.Healers.Alone {
+		c.startLoner()
 	}
 	return nil
 }
@@ -109,8 +128,16 @@ func (c *Cluster) heal() {
 	c.setStormy(false)
 	c.net.Heal()
 	c.tree.LandLate()
+	c.switching.stop()
 	for _, m := range c.members {
 		m.healDisk()
+		if m.gone && !m.retired.Load() {
+			continue // its operator is at it
+		}
+		m.gone, m.retiring = false, false
+		if m.ro {
+			m.setReadOnly(false)
+		}
 		if m.up && !m.kept { // a failed journal stays failed until its bookie starts again
 			m.stop()
 		}
@@ -124,7 +151,25 @@ func (c *Cluster) heal() {
 			}
 		}
 	}
+	v := c.calmViews()
+	for _, m := range c.members {
+		if err := v.Replication.SetDraining(c.ctx, ledger.BookieID(m.name), false, time.Now()); err != nil {
+			c.h.Break("setup", "%v", err)
+		}
+	}
+	if err := v.Replication.SetEnabled(c.ctx, true); err != nil && !errors.Is(err, metadata.ErrSwitched) {
+		c.h.Break("setup", "%v", err)
+	}
+	_ = v.Store.Close()
+	if c.cfg.Healers.On() && c.loner == nil && !slices.ContainsFunc(c.members, func(m *member) bool { return m.heals && m.up }) {
+		c.startLoner() // all who took part are lost for good
+	}
 	elapse(c.ctx, settle)
+}
+
+// calmViews are the metadata as somebody sees them who has no trouble with the store.
+func (c *Cluster) calmViews() *metadata.Views {
+	return metadata.NewViews(c.tree.Open(), metadata.DefaultRoot)
 }
 
 // elapse lets the bubble's clock pass by d. It reports false if ctx ended before.

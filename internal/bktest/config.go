@@ -31,11 +31,15 @@ const (
 	FaultStore     Fault = "store"     // the metadata store is slow, away, or does not say what it did
 	FaultSession   Fault = "session"   // a bookie's metadata session ends
 	FaultDeath     Fault = "death"     // a client dies with its writers
+	FaultGone      Fault = "gone"      // a bookie is lost for good, and retired by its operator
+	FaultDrain     Fault = "drain"     // a bookie is made read-only and emptied, for a while or until it is empty
+	FaultSwitch    Fault = "switch"    // re-replication is switched off for a while
+	FaultGarble    Fault = "garble"    // a bookie's memory is bad: some entries that it serves have a wrong bit
 )
 
 // AllFaults lists the kinds.
 var AllFaults = []Fault{FaultRestart, FaultKill, FaultPower, FaultBlackout, FaultWipe, FaultPartition, FaultReset, FaultLag, FaultPause,
-	FaultSlowDisk, FaultDisk, FaultRot, FaultFull, FaultStore, FaultSession, FaultDeath}
+	FaultSlowDisk, FaultDisk, FaultRot, FaultFull, FaultStore, FaultSession, FaultDeath, FaultGone, FaultDrain, FaultSwitch, FaultGarble}
 
 // Config is one run. It follows from the seed alone.
 type Config struct {
@@ -51,7 +55,21 @@ type Config struct {
 	Latency time.Duration
 	Dirs    [2]int // journal and ledger directories of each bookie
 	Faults  []Fault
+	Healers Healers
 }
+
+// Healers is the auto-recovery of a run: so many bookies take part, and a process without a bookie if Alone.
+type Healers struct {
+	Members int
+	Alone   bool
+	Delay   time.Duration // before a bookie that is missing counts as lost; negative: none
+	Grace   time.Duration // for the writer of an open ledger
+	Rate    int64         // bytes a second that each copies; negative: no limit
+	Still   bool          // no checks from time to time
+}
+
+// On reports whether there is any.
+func (h *Healers) On() bool { return h.Members > 0 || h.Alone }
 
 // NewConfig draws a run. Every run has some kinds of trouble only, so that rare combinations get room.
 func NewConfig(seed uint64) Config {
@@ -73,7 +91,30 @@ func NewConfig(seed uint64) Config {
 			c.Faults = append(c.Faults, f)
 		}
 	}
+	c.Healers = drawHealers(rng, c.Bookies)
+	if c.Healers.On() && (c.Has(FaultGone) || c.Has(FaultDrain)) {
+		c.Bookies++ // so that one can be spared
+	}
 	return c
+}
+
+// drawHealers leaves a quarter of the runs without auto-recovery: it mends what would show there.
+func drawHealers(rng *rand.Rand, bookies int) Healers {
+	h := Healers{Members: 1 + rng.IntN(bookies), Alone: rng.IntN(3) == 0, Delay: []time.Duration{-1, 2 * time.Second, 8 * time.Second}[rng.IntN(3)],
+		Grace: []time.Duration{500 * time.Millisecond, 3 * time.Second}[rng.IntN(2)], Rate: []int64{-1, 64 << 10, 1 << 20}[rng.IntN(3)]}
+	if rng.IntN(4) == 0 {
+		return Healers{}
+	}
+	return h
+}
+
+// widest is the largest ensemble of the run's ledgers.
+func (c *Config) widest() int {
+	most := 0
+	for _, q := range c.Quorums {
+		most = max(most, q.Ensemble)
+	}
+	return most
 }
 
 // Has reports whether the run has a kind of trouble.
@@ -85,6 +126,6 @@ func (c *Config) String() string {
 	for i, f := range c.Faults {
 		kinds[i] = string(f)
 	}
-	return fmt.Sprintf("seed %d: %d bookies, %d clients, %d ledgers of up to %d entries, quorums %v, deferred %v, directories %v, latency %v, %v of trouble every %v: %s",
-		c.Seed, c.Bookies, c.Clients, c.Ledgers, c.Entries, c.Quorums, c.Defer, c.Dirs, c.Latency, c.For, c.Calm, strings.Join(kinds, " "))
+	return fmt.Sprintf("seed %d: %d bookies, %d clients, %d ledgers of up to %d entries, quorums %v, deferred %v, directories %v, latency %v, auto-recovery %+v, %v of trouble every %v: %s",
+		c.Seed, c.Bookies, c.Clients, c.Ledgers, c.Entries, c.Quorums, c.Defer, c.Dirs, c.Latency, c.Healers, c.For, c.Calm, strings.Join(kinds, " "))
 }

@@ -27,14 +27,23 @@ import (
 type member struct {
 	c     *Cluster
 	name  string
+	root  string // of its cluster in the store
 	disk  *memfs.FS
 	fault atomic.Pointer[diskFault]
 
 	host  *Host
 	store *memmeta.Store
+	views *metadata.Views
 	b     *bookie.Bookie
+	heals bool    // it takes part in auto-recovery
+	heal  *healer // its part now
 	up    bool
-	kept  bool // it has never lost anything, and no operation of its disk ever failed
+	gone  bool // lost for good
+	// retired says that a bookie which is gone has been decommissioned: its name may be used again.
+	retired  atomic.Bool
+	retiring bool // its operator is at it
+	ro       bool // read-only by its operator
+	kept     bool // it has never lost anything, and no operation of its disk ever failed
 }
 
 // diskFault is what is wrong with a disk at the moment.
@@ -56,7 +65,7 @@ func (m *member) newDisk() *memfs.FS {
 }
 
 func newMember(c *Cluster, name string) *member {
-	m := &member{c: c, name: name, kept: true}
+	m := &member{c: c, name: name, root: metadata.DefaultRoot, kept: true}
 	m.disk = m.newDisk()
 	return m
 }
@@ -96,7 +105,7 @@ func (m *member) options(fs vfs.FS, log *slog.Logger) bookie.Options {
 	o := bookie.Options{
 		ID: ledger.BookieID(m.name), Listen: m.name + ":3181", Advertised: m.name + ":3181", Listener: m.host.Listen,
 		JournalDirs: journals, LedgerDirs: ledgers, FS: fs, Prepare: true,
-		Metadata: metadata.NewViews(m.store, metadata.DefaultRoot), MetadataTimeout: 10 * time.Second,
+		Metadata: m.views, MetadataTimeout: 10 * time.Second,
 		InFlightBytes: 4 << 20, ReadWorkers: 2, Logger: log,
 	}
 	o.Journal.SegmentSize = segmentBytes
@@ -123,6 +132,7 @@ func (m *member) start() error {
 	m.host = m.c.net.Join(m.name)
 	m.store = m.c.tree.Open()
 	m.store.SetFaults(m.c.storeFaults(m.name))
+	m.views = metadata.NewViews(m.store, m.root)
 	fs := errorfs.Wrap(m.disk, m.injector())
 	b, err := bookie.New(m.options(fs, m.c.h.Logger(m.name, m.c.level)))
 	if err != nil {
@@ -138,6 +148,12 @@ func (m *member) start() error {
 	}
 	m.b, m.up = b, true
 	m.c.h.Add(m.name, "serves")
+	if m.fault.Load() == nil {
+		m.c.check.Started(m.name)
+	}
+	if m.heals {
+		m.heal = m.c.startHealer(m.name, m.host, m.store, m.views, b)
+	}
 	return nil
 }
 
@@ -147,6 +163,7 @@ func (m *member) stop() {
 		return
 	}
 	m.c.h.Add(m.name, "is stopped")
+	m.heal.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if err := m.b.Stop(ctx); err != nil {
@@ -175,6 +192,7 @@ func (m *member) kill(seed uint64, keep float64, silent bool) {
 	}
 	m.disk.CrashNow()
 	m.store.SetFaults(func(memmeta.Op) memmeta.Fault { return memmeta.Fault{Err: errDead} })
+	m.heal.stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = m.b.Stop(ctx)
@@ -201,6 +219,23 @@ func (m *member) wipe() error {
 		return fmt.Errorf("prepare %s: %w", m.name, err)
 	}
 	return nil
+}
+
+// vanish loses the member for good.
+func (m *member) vanish(seed uint64) {
+	m.kill(seed, 0, true)
+	m.c.h.Add(m.name, "is lost for good")
+	m.c.check.Lost(m.name)
+	m.kept, m.gone = false, true
+	m.disk = m.newDisk()
+}
+
+// setReadOnly is its operator's command.
+func (m *member) setReadOnly(on bool) {
+	m.ro = on
+	if m.up {
+		m.c.h.Add(m.name, "read-only %v: %v", on, m.b.SetReadOnly(m.c.ctx, on))
+	}
 }
 
 // breakDisk makes operations fail until healDisk.

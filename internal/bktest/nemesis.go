@@ -69,7 +69,7 @@ func (n *nemesis) member() *member { return n.c.members[n.rng.IntN(len(n.c.membe
 // again starts a dead member some time later.
 func (n *nemesis) again(m *member) {
 	n.later(6*time.Second, func() {
-		if !m.up && m.start() == nil {
+		if !m.up && !m.gone && m.start() == nil {
 			n.c.probe(m, n.rng.Uint64())
 		}
 	})
@@ -78,6 +78,9 @@ func (n *nemesis) again(m *member) {
 func (n *nemesis) trouble(f Fault) {
 	n.count++
 	c, m, seed := n.c, n.member(), n.rng.Uint64()
+	if m.gone {
+		return
+	}
 	switch f {
 	case FaultRestart:
 		if m.up {
@@ -108,11 +111,11 @@ func (n *nemesis) trouble(f Fault) {
 	case FaultPartition:
 		n.partition()
 	case FaultReset:
-		a, b := n.process(), m.name
+		a, b := n.peer(m), m.name
 		c.h.Add("nemesis", "connections between %s and %s break", a, b)
 		c.net.Reset(a, b)
 	case FaultLag:
-		a, b, d := n.process(), m.name, time.Duration(n.rng.Int64N(int64(8*time.Second)))
+		a, b, d := n.peer(m), m.name, time.Duration(n.rng.Int64N(int64(8*time.Second)))
 		c.h.Add("nemesis", "from %s to %s everything takes %v more", a, b, d)
 		c.net.Lag(a, b, d)
 		n.later(10*time.Second, func() { c.net.Lag(a, b, 0) })
@@ -156,20 +159,111 @@ func (n *nemesis) more(f Fault, m *member) {
 			c.tree.LandLate()
 		})
 	case FaultSession:
-		if m.up {
+		if c.loner != nil && n.rng.IntN(4) == 0 {
+			c.h.Add("nemesis", "the session of %s ends", lonerName)
+			c.loner.store.ExpireSession()
+		} else if m.up {
 			c.h.Add("nemesis", "the session of %s ends", m.name)
 			m.store.ExpireSession()
 		}
 	case FaultDeath:
-		n.w.killClient(n.rng)
+		if c.loner != nil && n.rng.IntN(3) == 0 {
+			c.loner.die()
+		} else {
+			n.w.killClient(n.rng)
+		}
+	default:
+		n.operate(f, m)
 	}
+}
+
+// operate is trouble that operators are part of.
+func (n *nemesis) operate(f Fault, m *member) {
+	c := n.c
+	switch f {
+	case FaultGone:
+		if n.spare() < 1 || !c.check.MayLose(m.name) {
+			return
+		}
+		m.vanish(n.rng.Uint64())
+		if c.cfg.Healers.On() {
+			n.later(10*time.Second, func() { c.retire(m) })
+			n.later(40*time.Second, func() { n.reuse(m) })
+		}
+	case FaultDrain:
+		if n.spare() < 1 || !m.up || m.ro {
+			return
+		}
+		m.setReadOnly(true)
+		c.drain(m.name, true)
+		n.later(20*time.Second, func() {
+			c.drain(m.name, false)
+			if m.ro {
+				m.setReadOnly(false)
+			}
+		})
+	case FaultSwitch:
+		c.switchRecovery(false)
+		n.later(8*time.Second, func() { c.switchRecovery(true) })
+	case FaultGarble:
+		c.h.Add("nemesis", "some entries that %s serves have a wrong bit", m.name)
+		c.net.Garble(m.name, true)
+		n.later(8*time.Second, func() { c.net.Garble(m.name, false) })
+	}
+}
+
+// reuse starts a bookie with empty disks under the name of one that has been decommissioned.
+func (n *nemesis) reuse(m *member) {
+	if m.retired.Load() && m.gone {
+		m.gone, m.retiring = false, false
+		m.retired.Store(false)
+		_ = m.start()
+	}
+}
+
+// spare is how many more bookies can go and leave enough for every ledger of the run.
+func (n *nemesis) spare() int {
+	left := len(n.c.members) - n.c.cfg.widest()
+	for _, m := range n.c.members {
+		if m.gone || m.ro {
+			left--
+		}
+	}
+	return left
 }
 
 // keep draws how much of what is not synced survives.
 func (n *nemesis) keep() float64 { return []float64{0, 0, 0.5, 0.9}[n.rng.IntN(4)] }
 
-// process draws a client.
-func (n *nemesis) process() string { return n.w.clientName(n.rng) }
+// peer draws a process that talks to a bookie: a client, or one with auto-recovery.
+func (n *nemesis) peer(of *member) string {
+	c := n.c
+	if c.cfg.Healers.On() && n.rng.IntN(3) == 0 {
+		i := n.rng.IntN(c.cfg.Healers.Members + 1)
+		if i < c.cfg.Healers.Members && c.members[i] != of {
+			return c.members[i].name
+		}
+		if c.loner != nil {
+			return lonerName
+		}
+	}
+	return n.w.clientName(n.rng)
+}
+
+// peers are all of them.
+func (n *nemesis) peers() []string {
+	var all []string
+	for _, k := range n.w.clients {
+		all = append(all, k.name)
+	}
+	for _, m := range n.c.members[:n.c.cfg.Healers.Members] {
+		all = append(all, m.name)
+	}
+	if n.c.loner != nil {
+		all = append(all, lonerName)
+	}
+	return all
+}
 
 // partition cuts some processes off from some bookies.
 func (n *nemesis) partition() {
@@ -177,7 +271,8 @@ func (n *nemesis) partition() {
 	oneWay := n.rng.IntN(3)
 	var cut []link
 	for range 1 + n.rng.IntN(4) {
-		a, b := n.process(), n.member().name
+		m := n.member()
+		a, b := n.peer(m), m.name
 		if oneWay != 1 {
 			cut = append(cut, link{a, b})
 		}
@@ -201,10 +296,10 @@ func (n *nemesis) partition() {
 func (n *nemesis) pause() {
 	c := n.c
 	c.h.Add("nemesis", "everything pauses")
-	for _, k := range n.w.clients {
+	for _, name := range n.peers() {
 		for _, m := range c.members {
-			c.net.Block(k.name, m.name)
-			c.net.Block(m.name, k.name)
+			c.net.Block(name, m.name)
+			c.net.Block(m.name, name)
 		}
 	}
 	elapse(c.ctx, time.Duration(5+n.rng.IntN(40))*time.Second)

@@ -1,6 +1,7 @@
 package bktest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/binderylog/bindery/internal/wire"
 )
 
 // pipeBytes is what one direction of a connection holds before its writer has to wait.
@@ -26,6 +29,7 @@ type Net struct {
 	hosts   map[string]*Host
 	blocked map[link]bool
 	lag     map[link]time.Duration
+	garbled map[string]bool // hosts whose answers have wrong bits
 	pairs   map[*pair]struct{}
 	tap     Tap
 }
@@ -83,7 +87,7 @@ func (a simAddr) String() string  { return string(a) }
 
 // NewNet returns a network without hosts.
 func NewNet(seed uint64, base time.Duration, tap Tap) *Net {
-	return &Net{rng: rand.New(rand.NewPCG(seed, 0x6e6574)), base: base, hosts: map[string]*Host{}, blocked: map[link]bool{}, lag: map[link]time.Duration{},
+	return &Net{rng: rand.New(rand.NewPCG(seed, 0x6e6574)), base: base, hosts: map[string]*Host{}, blocked: map[link]bool{}, lag: map[link]time.Duration{}, garbled: map[string]bool{},
 		pairs: map[*pair]struct{}{}, tap: tap}
 }
 
@@ -166,12 +170,33 @@ func (n *Net) Lag(from, to string, d time.Duration) {
 	n.lag[link{from, to}] = d
 }
 
+// Garble lets some of the entries that a host serves have a wrong bit, which no checksum below the entry's own digest finds.
+func (n *Net) Garble(name string, on bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.garbled[name] = on
+}
+
+// garbleLocked flips a bit of the entry in some of the answers in b, if b begins with a whole one.
+func (n *Net) garbleLocked(b []byte) {
+	frames(b, func(packet []byte) {
+		var r wire.Response
+		if err := wire.DecodeResponse(protoOf(packet), packet, &r); err != nil || r.Op != wire.OpRead || len(r.Body) == 0 || n.rng.IntN(3) > 0 {
+			return
+		}
+		if at := bytes.Index(packet, r.Body); at >= 0 {
+			packet[at+n.rng.IntN(len(r.Body))] ^= 1 << n.rng.IntN(8)
+		}
+	})
+}
+
 // Heal ends every Block and Lag.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.blocked)
 	clear(n.lag)
+	clear(n.garbled)
 	n.pokeAllLocked()
 }
 
@@ -434,6 +459,7 @@ func (e *end) Write(b []byte) (int, error) {
 // sendLocked puts bytes on the way. A connection keeps their order, whatever the delays.
 func (e *end) sendLocked(b []byte, now time.Time) {
 	n, o := e.host.net, e.other
+	whole := len(e.p.out) == 0
 	if e.host == e.p.server && n.tap != nil {
 		e.p.out = frames(append(e.p.out, b...), func(packet []byte) { n.tap.Answered(e.p, packet) })
 	}
@@ -445,7 +471,11 @@ func (e *end) sendLocked(b []byte, now time.Time) {
 		at = o.last
 	}
 	o.last = at
-	o.segs = append(o.segs, segment{at: at, data: append([]byte(nil), b...)})
+	s := segment{at: at, data: append([]byte(nil), b...)}
+	if whole && e.host == e.p.server && n.garbled[e.host.name] {
+		n.garbleLocked(s.data)
+	}
+	o.segs = append(o.segs, s)
 	o.size += len(b)
 	poke(o.wake)
 }

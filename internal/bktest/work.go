@@ -24,6 +24,7 @@ type work struct {
 	wg     sync.WaitGroup
 	left   atomic.Int64 // ledgers to be made
 	closed int
+	stuck  map[ledgerclient.LedgerID]bool  // can not be recovered
 	ends   map[ledgerclient.LedgerID]int64 // of ledgers that were recovered in the end
 
 	clients []*client // constant
@@ -87,7 +88,7 @@ func payload(id ledgerclient.LedgerID, n int64) []byte {
 }
 
 func startWork(c *Cluster) *work {
-	w := &work{c: c, ends: map[ledgerclient.LedgerID]int64{}}
+	w := &work{c: c, ends: map[ledgerclient.LedgerID]int64{}, stuck: map[ledgerclient.LedgerID]bool{}}
 	w.ctx, w.cancel = context.WithCancel(c.ctx)
 	w.left.Store(int64(c.cfg.Ledgers))
 	for i := range c.cfg.Clients {
@@ -109,11 +110,7 @@ func (k *client) boot() {
 	host := c.net.Join(k.name)
 	store := c.tree.Open()
 	store.SetFaults(c.storeFaults(k.name))
-	o := &ledgerclient.Options{
-		MaxPendingBytes: 8 << 20, ConnectTimeout: time.Second, AddTimeout: 2 * time.Second, ReadTimeout: 2 * time.Second, HedgeDelay: 300 * time.Millisecond,
-		LongPollTimeout: 3 * time.Second, MetadataTimeout: 10 * time.Second, Quarantine: 3 * time.Second, Logger: c.h.Logger(k.name, c.level),
-	}
-	lc, err := ledgerclient.Attach(store, metadata.NewViews(store, metadata.DefaultRoot), o, host.Dial)
+	lc, err := ledgerclient.Attach(store, metadata.NewViews(store, metadata.DefaultRoot), c.patience(k.name), host.Dial)
 	if err != nil {
 		c.h.Break("setup", "%v", err)
 		return
@@ -428,6 +425,7 @@ func (w *work) finish() {
 		}
 		if !done && w.c.check.Stuck(int64(b.id)) {
 			w.c.h.Add("run", "ledger %d waits for bookies in limbo; only an operator can end it", b.id)
+			w.stuck[b.id] = true
 			continue
 		}
 		if !done {
@@ -443,6 +441,9 @@ func (w *work) finish() {
 		_ = k.process().Close()
 	}
 }
+
+// lost reports whether nobody can make a ledger whole.
+func (w *work) lost(id ledgerclient.LedgerID) bool { return w.stuck[id] }
 
 func (w *work) readAll(k *client, b *book) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -56,7 +56,7 @@ func (o *measureFlags) add(c *cobra.Command, d defaults) {
 	f.StringVar(&o.output, "output", "table", "table or json")
 	f.StringVar(&o.outFile, "out", "", "write the JSON result to this file too")
 	f.BoolVar(&o.allowUnsuitable, "allow-unsuitable", false, "run on tmpfs, overlay, network and loop file systems; the result is stamped NOT REPRESENTATIVE")
-	f.BoolVar(&o.allowLive, "allow-live", false, "run although a bookie uses the disk; the result says so (iobench live is gentler)")
+	f.BoolVar(&o.allowLive, "allow-live", false, "run although a bookie or another iobench uses the disk; the result says so (iobench live is gentler)")
 	f.StringArrayVar(&o.labels, "label", nil, "k=v to carry in the result (repeatable)")
 	f.BoolVar(&o.quiet, "quiet", false, "no progress on the terminal")
 }

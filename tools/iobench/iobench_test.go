@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/binderylog/bindery/tools/iobench/device"
 	"github.com/binderylog/bindery/tools/iobench/result"
 	"github.com/binderylog/bindery/tools/iobench/session"
 )
@@ -251,4 +252,40 @@ func TestProgressLine(t *testing.T) {
 	p.update(s)
 	p.finish()
 	require.Empty(t, b.String(), "not a terminal")
+}
+
+func TestVerifiedTable(t *testing.T) {
+	var b bytes.Buffer
+	r := &result.Run{Device: result.Device{Dir: "/data/journal"}, Verification: &result.Verification{
+		PeakPredictedPerS: 100_000, PeakMeasuredPerS: 90_000, Rows: []result.Verified{
+			{Predicted: result.Prediction{EntryBytes: 1024, LoadPct: 50, AddsPerS: 45_000, P50US: 110, P99US: 300, P99LowUS: 250, P99HighUS: 400, LimitedBy: "CPU"}, MeasuredP50US: 100, MeasuredP99US: 900, P50Within: true},
+		},
+	}}
+	require.NoError(t, printVerified(&b, r))
+	for _, want := range []string{"/data/journal", "measured at full speed: 90000", "+10%", "250-400", "off", "CPU", "further off"} {
+		require.Contains(t, b.String(), want)
+	}
+	for line := range strings.Lines(b.String()) {
+		require.LessOrEqual(t, len(line), 101)
+	}
+	code, _, stderr := run("verify", t.TempDir(), "--each", "1ms")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "--each")
+	code, _, stderr = run("verify", t.TempDir(), "--bindery", "/nonexistent/bindery")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "no such file")
+}
+
+// TestRawAsksForTheSerialNumber: a wrong answer writes nothing.
+func TestRawAsksForTheSerialNumber(t *testing.T) {
+	f := &device.Facts{Device: result.Device{Dir: "/dev/example", Model: "X", SizeBytes: 1e12}}
+	var out bytes.Buffer
+	err := confirm(f, "", strings.NewReader("yes\n"), &out)
+	var refused *device.RefusedError
+	require.ErrorAs(t, err, &refused)
+	require.ErrorContains(t, err, "nothing was written")
+	require.Contains(t, out.String(), "EVERYTHING ON IT WILL BE LOST")
+	require.NoError(t, confirm(f, "", strings.NewReader("/dev/example\n"), &out), "a disk without a serial number is named")
+	require.NoError(t, confirm(f, "/dev/example", strings.NewReader(""), &out))
+	require.Error(t, confirm(f, "", strings.NewReader(""), &out))
 }

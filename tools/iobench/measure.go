@@ -61,6 +61,9 @@ func (o *measureFlags) print(c *cobra.Command, runs []*result.Run) error {
 		_, err := w.Write(b.Bytes())
 		return err
 	}
+	if o.output != "table" {
+		return nil
+	}
 	for i, r := range runs {
 		if i > 0 {
 			fmt.Fprintln(w)

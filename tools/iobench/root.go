@@ -45,7 +45,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit(exitUsage, err) })
 	root.AddCommand(chapterCommands()...)
-	root.AddCommand(newQuickCommand(), newFullCommand(), newSoakCommand(), newRawCommand(), newLiveCommand(), newReportCommand(), newCompareCommand(), newApplyCommand(), newCollectCommand(), &cobra.Command{
+	root.AddCommand(newQuickCommand(), newFullCommand(), newSoakCommand(), newRawCommand(), newLiveCommand(), newVerifyCommand(), newReportCommand(), newCompareCommand(), newApplyCommand(), newCollectCommand(), &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this binary",
 		Args:  cobra.NoArgs,

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,18 +19,19 @@ import (
 
 // run is a plan under way.
 type run struct {
-	plan   *Plan
-	sys    device.System
-	facts  []*device.Facts
-	places []*chapter.Place
-	locks  []io.Closer
-	meter  *engine.Meter
-	start  time.Time
-	out    *result.Run
-	done   float64 // share of the steps that are over
-	share  float64 // of the step under way
-	method journal.IOMethod
-	hotest map[int]float64
+	plan    *Plan
+	sys     device.System
+	facts   []*device.Facts
+	places  []*chapter.Place
+	locks   []io.Closer
+	meter   *engine.Meter
+	start   time.Time
+	out     *result.Run
+	done    float64 // share of the steps that are over
+	share   float64 // of the step under way
+	method  journal.IOMethod
+	hotest  map[int]float64
+	company string // who else uses the disk
 }
 
 // Run does what the plan says. An error before anything was written comes without a run; later ones come with what was
@@ -92,6 +94,10 @@ func (r *run) look(ctx context.Context) error {
 		}
 		locked[f.Number] = true
 		l, err := f.Lock(ctx)
+		if refused := (*device.RefusedError)(nil); errors.As(err, &refused) && r.plan.AllowLive {
+			r.company = refused.What
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -128,8 +134,11 @@ func (r *run) begin() {
 		}
 		r.places = append(r.places, &chapter.Place{Env: env, Device: i})
 	}
-	if p.AllowLive && (p.CapPercent > 0 || r.facts[0].Live() != "") {
-		r.out.Warnings = append(r.out.Warnings, result.Warning{Code: result.WarnLiveBookie, Severity: result.SeverityWarning, Text: "measured beside whatever else used the disk"})
+	if p.AllowLive && r.company == "" {
+		r.company = r.facts[0].Live()
+	}
+	if r.company != "" || p.CapPercent > 0 {
+		r.out.Warnings = append(r.out.Warnings, result.Warning{Code: result.WarnLiveBookie, Severity: result.SeverityWarning, Text: "measured beside others who used the disk: " + cmp.Or(r.company, "a bookie, as was asked for")})
 	}
 }
 

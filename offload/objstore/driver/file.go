@@ -29,7 +29,8 @@ type entry struct {
 	Domain string `toml:"domain"`
 	Prefix string `toml:"prefix"`
 
-	Dir string `toml:"dir"`
+	Dir    string `toml:"dir"`
+	Create bool   `toml:"create"` // make the folder if it is missing or empty
 
 	Endpoint      string      `toml:"endpoint"`
 	Region        string      `toml:"region"`
@@ -86,15 +87,6 @@ func Load(name string) (*Targets, error) {
 	return openAll(list)
 }
 
-// Folders opens n folders below root as targets t1 to tn.
-func Folders(root string, n int) (*Targets, error) {
-	list := make([]configured, 0, n)
-	for _, o := range FoldersOf(root, n) {
-		list = append(list, configured{Options: o})
-	}
-	return openAll(list)
-}
-
 // configured is a target before it is opened.
 type configured struct {
 	Options
@@ -127,7 +119,7 @@ func parse(data []byte) ([]configured, error) {
 	list := make([]configured, len(f.Target))
 	for i, e := range f.Target {
 		list[i] = configured{domain: e.Domain, Options: Options{
-			Dir: e.Dir, Prefix: e.Prefix, Target: objstore.TargetOptions{ID: e.ID},
+			Dir: e.Dir, CreateDir: e.Create, Prefix: e.Prefix, Target: objstore.TargetOptions{ID: e.ID},
 			S3: s3.Options{
 				Endpoint: e.Endpoint, Region: e.Region, Bucket: e.Bucket, VirtualHost: e.VirtualHost, AllowInsecure: e.AllowInsecure, CAFile: e.CAFile,
 				Checksum: s3.Checksum(e.Checksum), StorageClass: e.StorageClass, SSE: e.SSE, Credentials: s3.Credentials(e.Credentials),

@@ -13,9 +13,9 @@ import (
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"a", "b"} {
-		all, err := Folders(filepath.Join(dir, d), 1) // makes the folders
+		s, err := Open(FoldersOf(filepath.Join(dir, d), 1)[0]) // makes the folder
 		require.NoError(t, err)
-		require.NoError(t, all.Close())
+		require.NoError(t, s.Close())
 	}
 	name := filepath.Join(dir, "targets.toml")
 	put := func(text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o600)) }
@@ -27,7 +27,8 @@ dir = "` + dir + `/a/t1"
 
 [[target]]
 id = "b"
-dir = "` + dir + `/b/t1"
+dir = "` + dir + `/c"
+create = true
 prefix = "bk/prod"
 
 [[target]]

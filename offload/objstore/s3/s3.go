@@ -174,7 +174,9 @@ func (s *Store) once(ctx context.Context, header http.Header, send func(context.
 	rctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	x := &exchange{header: header, cancel: cancel}
-	return x, send(context.WithValue(rctx, exchangeKey{}, x), x)
+	err := send(context.WithValue(rctx, exchangeKey{}, x), x)
+	x.body.takeBack()
+	return x, err
 }
 
 // mend renews the credential or learns the store's clock. It reports whether the same request may succeed now.

@@ -14,6 +14,7 @@ import (
 	"net/http/httptrace"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -38,6 +39,7 @@ type exchange struct {
 	cancel context.CancelFunc
 
 	sent   atomic.Bool // the request's header is on the wire
+	body   *lentBody   // what is sent; nil: nothing, or a copy
 	key    secret      // what it was signed with
 	status int
 	reply  http.Header
@@ -117,6 +119,8 @@ func (t *transport) send(req *http.Request, x *exchange) (*http.Response, error)
 		r.Body, payload = io.NopCloser(bytes.NewReader(b)), hexSHA256(b)
 	default:
 		payload = unsignedPayload
+		x.body = &lentBody{r: r.Body}
+		r.Body = x.body
 	}
 	sign(r, key, t.region, payload, t.now().Add(time.Duration(t.skew.Load())))
 	resp, err := t.base.RoundTrip(r)
@@ -126,6 +130,39 @@ func (t *transport) send(req *http.Request, x *exchange) (*http.Response, error)
 	t.answered.Store(true)
 	x.status, x.reply = resp.StatusCode, resp.Header
 	return resp, nil
+}
+
+// lentBody is a caller's buffer on its way out. net/http may go on reading it after a request has ended, if the answer or the caller's end came before
+// the last byte was sent; the buffer is the caller's again by then and may hold something else.
+type lentBody struct {
+	mu    sync.Mutex
+	r     io.ReadCloser
+	ended bool // guarded by mu
+}
+
+var errTakenBack = errors.New("the request has ended")
+
+// Read implements io.Reader.
+func (b *lentBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return 0, errTakenBack
+	}
+	return b.r.Read(p)
+}
+
+// Close implements io.Closer.
+func (b *lentBody) Close() error { return b.r.Close() }
+
+// takeBack makes sure that nobody reads the buffer any more.
+func (b *lentBody) takeBack() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
 }
 
 // learn takes the offset of the store's clock from a reply, and reports whether it is another one than before.

@@ -199,6 +199,14 @@ func (c *blockCodec) seal(dst []byte, b *blockBuilder, number uint64, compress b
 	if h.raw > blockRawMax {
 		return dst, 0, fmt.Errorf("block of entries %d to %d has %d bytes, more than %d", b.first, int64(b.first)+int64(b.count)-1, h.raw, blockRawMax)
 	}
+	if c.compressor == nil && c.sealer == nil { // straight to its place
+		h.stored = h.raw
+		start := len(dst)
+		dst = h.append(dst)
+		dst = b.appendRaw(append(dst, 0, 0, 0, 0))
+		putBlockCRC(dst[start:])
+		return dst, 0, nil
+	}
 	c.raw = b.appendRaw(c.raw[:0])
 	body := c.raw
 	if compress && c.compressor != nil {

@@ -234,14 +234,16 @@ func killedAfterStripes(t *testing.T, change func(*Options)) (*world, *testLedge
 	for _, s := range w.faults {
 		s.Set(faulty.On(objstore.OpPart, func(c faulty.Call) faulty.Fault {
 			if c.Part == 3 {
-				kill()
 				return faulty.Hang()
 			}
 			return faulty.Fault{}
 		}))
 	}
-	require.Error(t, x.Offload(ctx, l.id))
+	done := make(chan error, 1)
+	go func() { done <- x.Offload(ctx, l.id) }()
+	require.Eventually(t, func() bool { return len(x.notes.log.Pending()) >= 4 }, time.Minute, time.Millisecond, "begin, uploads and two checkpoints")
 	kill()
+	require.Error(t, <-done)
 	require.NoError(t, x.Close())
 	w.healed()
 	require.Positive(t, len(w.stores["t1"].Uploads()))

@@ -141,30 +141,42 @@ func (e *encoder) seal(ctx context.Context) error {
 	if b.count == 0 {
 		return nil
 	}
-	try := e.compression == CompressZstd || e.compression == CompressAuto && (e.compress || len(e.cells) == 0 || len(e.cells[len(e.cells)-1].blocks) == 0)
-	block, saved, err := e.codec.seal(e.sealed[:0], b, uint64(e.number), try, b.count == 1 && b.rawLen() > e.blockBytes)
-	e.sealed = block
-	if err != nil {
-		return err
-	}
-	if len(block) > e.cellBytes {
-		return fmt.Errorf("block of entry %d has %d bytes and does not fit a cell of %d; raise the cell size", b.first, len(block), e.cellBytes)
-	}
-	c, err := e.cellFor(ctx, len(block))
-	if err != nil {
-		return err
-	}
-	if len(c.blocks) == 0 {
-		e.compress = e.compression == CompressZstd || e.compression == CompressAuto && saved >= compressGain
+	var c *openCell
+	var block []byte
+	large := b.count == 1 && b.rawLen() > e.blockBytes
+	if e.codec.compressor == nil && e.codec.sealer == nil {
+		var err error
+		if c, err = e.cellFor(ctx, blockHeaderSize+b.rawLen()); err != nil {
+			return err
+		}
+		start := len(c.buf)
+		if c.buf, _, err = e.codec.seal(c.buf, b, uint64(e.number), false, large); err != nil {
+			return err
+		}
+		block = c.buf[start:]
+	} else {
+		try := e.compression == CompressZstd || e.compression == CompressAuto && (e.compress || len(e.cells) == 0 || len(e.cells[len(e.cells)-1].blocks) == 0)
+		sealed, saved, err := e.codec.seal(e.sealed[:0], b, uint64(e.number), try, large)
+		if e.sealed = sealed; err != nil {
+			return err
+		}
+		if c, err = e.cellFor(ctx, len(sealed)); err != nil {
+			return err
+		}
+		if len(c.blocks) == 0 {
+			e.compress = e.compression == CompressZstd || e.compression == CompressAuto && saved >= compressGain
+		}
+		start := len(c.buf)
+		c.buf = append(c.buf, sealed...)
+		block = c.buf[start:]
 	}
 	h, err := parseBlockHeader(block)
 	if err != nil {
 		return err
 	}
 	c.blocks = append(c.blocks, blockRef{
-		first: b.first, number: e.number, offset: uint32(len(c.buf)), stored: uint32(len(block)), raw: uint32(h.raw), crc: h.crc, //nolint:gosec // within a cell
+		first: b.first, number: e.number, offset: uint32(len(c.buf) - len(block)), stored: uint32(len(block)), raw: uint32(h.raw), crc: h.crc, //nolint:gosec // within a cell
 	})
-	c.buf = append(c.buf, block...)
 	e.contents = append(e.contents, b.content())
 	e.number++
 	b.reset(b.first+ledger.EntryID(b.count), b.base+b.sum)
@@ -173,6 +185,9 @@ func (e *encoder) seal(ctx context.Context) error {
 
 // cellFor returns the cell that a block of n bytes goes to. A full stripe leaves only now, when it is known not to be the last.
 func (e *encoder) cellFor(ctx context.Context, n int) (*openCell, error) {
+	if n > e.cellBytes {
+		return nil, fmt.Errorf("block of entry %d has %d bytes and does not fit a cell of %d; raise the cell size", e.builder.first, n, e.cellBytes)
+	}
 	if l := len(e.cells); l > 0 {
 		if c := &e.cells[l-1]; len(c.buf)+n <= e.cellBytes {
 			return c, nil

@@ -383,6 +383,15 @@ func TestCheckTargetFails(t *testing.T) {
 	}
 }
 
+func TestCheckTargetWithACredentialThatMayNotDelete(t *testing.T) {
+	m := mem.New()
+	report, err := objstore.CheckTarget(context.Background(), faulty.Wrap(m, faulty.On(objstore.OpDelete, faulty.Always(faulty.Fail(objstore.KindDenied)))))
+	require.NoError(t, err, "a worker that only offloads needs none")
+	require.Len(t, report.Warnings, 1)
+	require.Contains(t, report.Warnings[0], "a janitor needs one that may")
+	require.Len(t, m.Keys(), 2)
+}
+
 func TestCheckTargetFindsLies(t *testing.T) {
 	ctx := context.Background()
 	for name, in := range map[string]faulty.Injector{

@@ -57,3 +57,17 @@ func TestABufferIsTheCallersAgain(t *testing.T) {
 	require.Less(t, len(later), len(data))
 	require.Equal(t, -1, bytes.IndexByte(later, 0xff), "what came later is what was sent")
 }
+
+func TestABodyThatWasTakenBackIsNotRead(t *testing.T) {
+	b := &lentBody{r: io.NopCloser(bytes.NewReader([]byte("body")))}
+	p := make([]byte, 2)
+	n, err := b.Read(p)
+	require.NoError(t, err)
+	require.Equal(t, "bo", string(p[:n]))
+	b.takeBack()
+	n, err = b.Read(p)
+	require.ErrorIs(t, err, errTakenBack)
+	require.Zero(t, n)
+	require.NoError(t, b.Close())
+	(*lentBody)(nil).takeBack()
+}

@@ -23,7 +23,7 @@ func (m Heatmap) SVG() template.HTML {
 	const cellHeight, top = 30, 40
 	left := labelWidth(m.Rows)
 	w := float64(Width)
-	if len(m.Cols) > 4 {
+	if len(m.Cols) > 3 {
 		w = max(w, left+80*float64(len(m.Cols))+4)
 	}
 	c := newCanvas(w, top+cellHeight*float64(len(m.Rows))+4)

@@ -81,7 +81,7 @@ func drawRates(r *result.Run, c *result.Chapter) []figure {
 	}
 	f := figure{Title: "Rate", SVG: b.SVG()}
 	if slices.ContainsFunc(b.Rows, func(r chart.Bar) bool { return r.Class == "m4" }) {
-		f.Caption = "Grey: NOT DURABLE, no sync is counted."
+		f.Caption = "Grey: NOT DURABLE, no sync follows each write."
 	}
 	return append([]figure{f}, drawRanges("operation")(r, c)...)
 }
@@ -120,33 +120,42 @@ const (
 )
 
 // drawInterfere is a heat map: how many times the idle figure each background makes it.
-func drawInterfere(r *result.Run, c *result.Chapter) []figure {
+func drawInterfere(_ *result.Run, c *result.Chapter) []figure {
 	var rows, disks []string
+	cells := map[[2]string]*result.Cell{}
+	enough := false
 	for i := range c.Cells {
 		cell := &c.Cells[i]
-		if !slices.Contains(rows, cell.Background) {
-			rows = append(rows, cell.Background)
+		row, disk := backgroundOf(cell)
+		if !slices.Contains(rows, row) {
+			rows = append(rows, row)
 		}
-		if d := diskOf(cell); !slices.Contains(disks, d) {
-			disks = append(disks, d)
+		if !slices.Contains(disks, disk) {
+			disks = append(disks, disk)
 		}
+		cells[[2]string{row, disk}] = cell
+		enough = enough || cell.Latency != nil && cell.Latency.Count >= 1000
 	}
 	if len(rows) == 0 {
 		return nil
 	}
-	m := chart.Heatmap{Label: "p50, p99 and p99.9 of the journal beside other work, and how many times the idle figures they are", Rows: rows}
+	percentiles := []string{"p50", "p99", "p99.9"}
+	if !enough {
+		percentiles = percentiles[:2]
+	}
+	m := chart.Heatmap{Label: "Durable writes of the journal beside other work, and how many times the idle figures they are", Rows: rows}
 	for _, d := range disks {
 		m.Groups = append(m.Groups, "work on the "+d+" disk")
-		m.Cols = append(m.Cols, "p50", "p99", "p99.9")
+		m.Cols = append(m.Cols, percentiles...)
 	}
-	for _, background := range rows {
+	for _, row := range rows {
 		var line []chart.HeatCell
 		for _, d := range disks {
-			cell, idle := c.Cell(background+"/"+d), c.Cell("idle/"+d)
+			idle := cells[[2]string{"idle", d}]
 			if idle == nil || idle.Latency == nil {
-				idle = c.Cell("idle/same")
+				idle = cells[[2]string{"idle", "same"}]
 			}
-			line = append(line, heatCells(cell, idle)...)
+			line = append(line, heatCells(cells[[2]string{row, d}], idle)[:len(percentiles)]...)
 		}
 		m.Cells = append(m.Cells, line)
 	}
@@ -157,11 +166,17 @@ func drawInterfere(r *result.Run, c *result.Chapter) []figure {
 	}}
 }
 
-func diskOf(cell *result.Cell) string {
-	if _, d, ok := strings.Cut(cell.ID, "/"); ok {
-		return d
+// backgroundOf is what else runs beside a cell, at which share of its speed, and on which disk: flush/same, compaction/same/25.
+func backgroundOf(cell *result.Cell) (row, disk string) {
+	parts := strings.Split(cell.ID, "/")
+	row, disk = cell.Background, "same"
+	if len(parts) > 1 {
+		disk = parts[1]
 	}
-	return "same"
+	if len(parts) > 2 {
+		row += " at " + parts[2] + " %"
+	}
+	return row, disk
 }
 
 func heatCells(cell, idle *result.Cell) []chart.HeatCell {

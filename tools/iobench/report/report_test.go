@@ -71,9 +71,9 @@ func TestShowsWhatAReaderLooksFor(t *testing.T) {
 		"grade A", "290 MB/s", "310 ms",
 		`max_group_bytes = &#34;256KiB&#34;  # knee: p99 1.4x of 4KiB at 256KiB, 2.9x at 1MiB`,
 		`data-of="r1-snippet"`,
-		"NOT DURABLE: no sync is counted in direct/1",
+		"NOT DURABLE: no sync follows each write of direct/1",
 		"Not measured: 512 (not tried",
-		"No ranking, for the lead lies inside the spread of the rounds: method at 4096 bytes (dsync/4096 before rwf_dsync/4096 by p99 in 6 of 9 rounds, spread 6 %).",
+		"No ranking, for the lead lies inside the spread of the rounds: method at 4096 bytes (by p99, dsync/4096 first in 6 of 9 rounds, spread 6 %).",
 		"Method at 262144 bytes: dsync/262144 is ahead of fdatasync/262144, 1.5 times by p99, in 9 of 9 rounds",
 		"520 MB/s for the first 36.4 GB, then 290 MB/s",
 		"They come back about every 6.5 s",
@@ -137,6 +137,17 @@ func TestMissing(t *testing.T) {
 			c := r.Chapter(result.ChapterInterfere, 0)
 			c.Cells = c.Cells[1:6]
 		}, []string{"no idle figure to compare with"}},
+		{"a background at part of its speed, few operations", func(r *result.Run) {
+			h := result.NewHistogram()
+			for range 50 {
+				result.Record(h, time.Millisecond)
+			}
+			c := r.Chapter(result.ChapterInterfere, 0)
+			for i := range c.Cells {
+				c.Cells[i].Latency = result.NewLatency(h)
+			}
+			c.Cells[3].ID += "/25"
+		}, []string{">compaction at 25 %<"}},
 		{"a size that was not measured", func(r *result.Run) { r.Recommendation.Settings[2].Value = `"4MiB"` }, []string{"4MiB, outside the sizes that were measured"}},
 		{"few samples", func(r *result.Run) {
 			h := result.NewHistogram()

@@ -104,7 +104,7 @@ func notes(r *result.Run, c *result.Chapter) (out []string) {
 		out = append(out, "Not measured: "+strings.Join(unsupported, "; ")+". Nothing else was put in their place.")
 	}
 	if len(notDurable) > 0 {
-		out = append(out, "NOT DURABLE: no sync is counted in "+list(notDurable)+".")
+		out = append(out, "NOT DURABLE: no sync follows each write of "+list(notDurable)+".")
 	}
 	if len(unsteady) > 0 {
 		out = append(out, "Not steady: "+list(unsteady)+" had not settled at the end.")
@@ -141,7 +141,7 @@ func verdictTexts(verdicts []result.Verdict) (out []string) {
 			out = append(out, fmt.Sprintf("%s: %s is ahead of %s, %s times by %s, in %d of %d rounds; spread of the rounds %s %%.",
 				upperFirst(v.Question), v.Best, v.Second, chart.Number(v.Ratio), metric, v.RoundsWon, v.Rounds, chart.Number(v.SpreadPct)))
 		default:
-			open = append(open, fmt.Sprintf("%s (%s before %s by %s in %d of %d rounds, spread %s %%)", v.Question, v.Best, v.Second, metric, v.RoundsWon, v.Rounds, chart.Number(v.SpreadPct)))
+			open = append(open, fmt.Sprintf("%s (by %s, %s first in %d of %d rounds, spread %s %%)", v.Question, metric, v.Best, v.RoundsWon, v.Rounds, chart.Number(v.SpreadPct)))
 		}
 	}
 	if len(open) > 0 {

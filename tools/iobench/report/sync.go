@@ -121,7 +121,7 @@ func drawSync(r *result.Run, c *result.Chapter) (out []figure) {
 	byMethod.SVG = cdf.SVG()
 	out = append(out, figure{Title: "Methods at " + chart.Bytes(float64(smallest)), Caption: rangesCaption, SVG: ranges.SVG()}, byMethod)
 	for _, m := range all {
-		f := figure{Title: "Latency by size, " + m, Caption: "Sizes of a group, from small (left) to large."}
+		f := figure{Title: "Latency by size, " + m, Caption: "A line for each size of a group."}
 		if m == chosen {
 			f.Title += " (chosen)"
 		}

@@ -89,8 +89,10 @@ func (i *Identity) writeGCCounter(c gcCounter) error {
 // BeginGCPass announces a garbage-collection pass: it raises the bookie's counter on disk, in the store, and on disk again.
 // Only after it returned nil may the pass read the metadata that it deletes by. ErrStoreRolledBack forbids it.
 func (i *Identity) BeginGCPass(ctx context.Context) (uint64, error) {
-	i.gcOp.Lock()
-	defer i.gcOp.Unlock()
+	if err := i.gcOp.Acquire(ctx, 1); err != nil {
+		return 0, fmt.Errorf("gc pass: %w", err)
+	}
+	defer i.gcOp.Release(1)
 	ctx, cancel := context.WithTimeout(ctx, i.o.Timeout)
 	defer cancel()
 	local, err := i.readGCCounter()
@@ -148,8 +150,10 @@ func (i *Identity) storeGCCounter(ctx context.Context, n uint64, v metadata.Vers
 // AcceptRollback ends what ErrStoreRolledBack stands for: the operator has made sure that every ledger worth keeping is in the
 // store. AdvanceIDs comes first.
 func (i *Identity) AcceptRollback(ctx context.Context) error {
-	i.gcOp.Lock()
-	defer i.gcOp.Unlock()
+	if err := i.gcOp.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer i.gcOp.Release(1)
 	ctx, cancel := context.WithTimeout(ctx, i.o.Timeout)
 	defer cancel()
 	local, err := i.readGCCounter()

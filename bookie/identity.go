@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
@@ -82,8 +84,8 @@ type Identity struct {
 
 	now atomic.Pointer[identityNow] // what others may ask for at any time
 
-	gcOp     sync.Mutex   // serialises GC passes and looks at the store; held across disk and store
-	idsKnown atomic.Int64 // the ids below had been drawn at the last look, see CheckStore
+	gcOp     *semaphore.Weighted // of one: serialises GC passes and looks at the store; held across disk and store
+	idsKnown atomic.Int64        // the ids below had been drawn at the last look, see CheckStore
 }
 
 // identityNow is the state of an identity after its last change.
@@ -101,6 +103,10 @@ func (i *Identity) publishLocked() {
 	})
 }
 
+func newIdentity(o IdentityOptions) *Identity {
+	return &Identity{o: o, start: newID(), gcOp: semaphore.NewWeighted(1)}
+}
+
 // OpenIdentity opens the directories of a bookie. Every refusal is an *ExitError that says what to do. On success the
 // directories are locked, the epoch is raised, and the marker of an unclean stop is in place.
 func OpenIdentity(ctx context.Context, o IdentityOptions) (_ *Identity, err error) {
@@ -108,7 +114,7 @@ func OpenIdentity(ctx context.Context, o IdentityOptions) (_ *Identity, err erro
 	if err := metadata.CheckBookieID(o.ID); err != nil {
 		return nil, withExit(ExitConfig, err)
 	}
-	i := &Identity{o: o, start: newID()}
+	i := newIdentity(o)
 	if i.dirs, err = o.paths().collect(o.FS); err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func PrepareNode(ctx context.Context, o PrepareOptions) (_ *PrepareReport, err e
 	if err := metadata.CheckBookieID(o.ID); err != nil {
 		return nil, withExit(ExitConfig, err)
 	}
-	p := &preparation{o: o, i: &Identity{o: o.IdentityOptions, start: newID()}, report: &PrepareReport{}}
+	p := &preparation{o: o, i: newIdentity(o.IdentityOptions), report: &PrepareReport{}}
 	if p.i.dirs, err = o.paths().collect(o.FS); err != nil {
 		return nil, err
 	}

@@ -105,8 +105,10 @@ func (i *Identity) writeIDs(next ledger.ID) error {
 // CheckStore compares the metadata store with what this bookie remembers of it. ErrStoreRolledBack means that it has forgotten
 // something; it is returned until AcceptRollback. Any other error means that nothing is known.
 func (i *Identity) CheckStore(ctx context.Context) error {
-	i.gcOp.Lock()
-	defer i.gcOp.Unlock()
+	if err := i.gcOp.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer i.gcOp.Release(1)
 	ctx, cancel := context.WithTimeout(ctx, i.o.Timeout)
 	defer cancel()
 	if err := i.checkStoreLocked(ctx); err != nil {

@@ -53,7 +53,7 @@ func (o *measureFlags) add(c *cobra.Command, d defaults) {
 	f.DurationVar(&o.goal, "goal-p99", 5*time.Millisecond, "what an add may take")
 	f.StringVar(&o.rate, "rate", "", "bytes a second that are to be taken in, 300MB")
 	f.StringVar(&o.entry, "entry", "1KiB", "size of an entry")
-	f.StringVar(&o.output, "output", "table", "table or json")
+	f.StringVar(&o.output, "output", "table", "table, json, or prometheus (for the textfile collector of node_exporter)")
 	f.StringVar(&o.outFile, "out", "", "write the JSON result to this file too")
 	f.BoolVar(&o.allowUnsuitable, "allow-unsuitable", false, "run on tmpfs, overlay, network and loop file systems; the result is stamped NOT REPRESENTATIVE")
 	f.BoolVar(&o.allowLive, "allow-live", false, "run although a bookie or another iobench uses the disk; the result says so (iobench live is gentler)")
@@ -77,8 +77,8 @@ func (o *measureFlags) plan(command string) (p session.Plan, err error) {
 		Sizes: chapter.GroupSizes, Method: journal.IOMethod(o.method), Goal: o.goal, AllowUnsuitable: o.allowUnsuitable, AllowLive: o.allowLive,
 	}
 	switch {
-	case o.output != "table" && o.output != "json":
-		return p, fmt.Errorf("--output %q is neither table nor json", o.output)
+	case !slices.Contains([]string{"table", "json", "prometheus"}, o.output):
+		return p, fmt.Errorf("--output %q is none of table, json, prometheus", o.output)
 	case o.duration < time.Second || o.duration > durationMax:
 		return p, fmt.Errorf("--duration %v is outside 1s to %v", o.duration, durationMax)
 	case o.fileMiB < fileMiBMin || o.fileMiB > fileMiBMax:

@@ -72,6 +72,16 @@ func TestPitfall01SummaryIsDurable(t *testing.T) {
 	}
 }
 
+// TestPitfall18BytesAreSaidFirst: before anything is written it says how much may be, unless it is told to be quiet.
+func TestPitfall18BytesAreSaidFirst(t *testing.T) {
+	code, _, stderr := run(short("align", t.TempDir())...)
+	require.Equal(t, 0, code, stderr)
+	require.Contains(t, stderr, "writes at most 0.3 GB")
+	code, _, stderr = run(short("align", t.TempDir(), "--quiet")...)
+	require.Equal(t, 0, code, stderr)
+	require.Empty(t, stderr)
+}
+
 func TestSingleChapters(t *testing.T) {
 	for _, name := range []string{"align", "journals", "metadata", "model", "engines", "live"} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +132,7 @@ func TestWrongUse(t *testing.T) {
 		{"missing directory", []string{"quick", filepath.Join(dir, "none")}, exitFailed, "no such file"},
 		{"a file", []string{"quick", "iobench_test.go"}, exitFailed, "is not a directory"},
 		{"no space", append(short("quick", dir), "--file-mib", "1048576"), exitRefused, "MiB left"},
-		{"output", []string{"quick", dir, "--output", "xml"}, exitUsage, "neither table nor json"},
+		{"output", []string{"quick", dir, "--output", "xml"}, exitUsage, "none of table, json, prometheus"},
 		{"duration", []string{"quick", dir, "--duration", "1ms"}, exitUsage, "outside 1s"},
 		{"file size", []string{"quick", dir, "--file-mib", "1"}, exitUsage, "outside 16"},
 		{"rounds", []string{"quick", dir, "--rounds", "0"}, exitUsage, "outside 1"},
@@ -223,6 +233,17 @@ func itoa(n int) string {
 		b = append([]byte{byte('0' + n%10)}, b...)
 	}
 	return string(b)
+}
+
+func TestPrometheusText(t *testing.T) {
+	code, stdout, stderr := run(short("sync", t.TempDir(), "--output", "prometheus")...)
+	require.Equal(t, 0, code, stderr)
+	require.Contains(t, stdout, "# TYPE iobench_latency_seconds gauge\n")
+	require.Regexp(t, `(?m)^iobench_latency_seconds\{dir="[^"]+",disk="[^"]*",chapter="sync",cell="[a-z_]+/4096",durable="true",quantile="0.99"\} [0-9.e-]+$`, stdout)
+	require.Regexp(t, `(?m)^iobench_complete\{dir="[^"]+",disk="[^"]*"\} 1$`, stdout)
+	for line := range strings.Lines(stdout) {
+		require.Regexp(t, `^(# TYPE iobench_[a-z_]+ gauge|iobench_[a-z_]+\{.*\} [-+0-9.e]+)$`, strings.TrimSuffix(line, "\n"))
+	}
 }
 
 func TestSizes(t *testing.T) {

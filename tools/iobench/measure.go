@@ -61,6 +61,9 @@ func (o *measureFlags) print(c *cobra.Command, runs []*result.Run) error {
 		_, err := w.Write(b.Bytes())
 		return err
 	}
+	if o.output == "prometheus" {
+		return terminal.Prometheus(w, runs)
+	}
 	if o.output != "table" {
 		return nil
 	}

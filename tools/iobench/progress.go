@@ -17,7 +17,8 @@ import (
 // it is silent.
 type progress struct {
 	w    io.Writer
-	on   bool
+	off  bool // says nothing at all
+	on   bool // shows the line
 	stop chan struct{}
 	wg   sync.WaitGroup
 
@@ -29,7 +30,7 @@ type progress struct {
 const progressEvery = 250 * time.Millisecond
 
 func startProgress(w io.Writer, off bool) *progress {
-	p := &progress{w: w, on: !off && isTerminal(w), stop: make(chan struct{})}
+	p := &progress{w: w, off: off, on: !off && isTerminal(w), stop: make(chan struct{})}
 	if p.on {
 		p.wg.Go(p.show)
 	}
@@ -41,9 +42,9 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""
 }
 
-// started says what is about to be written, before it is.
+// started says what may be written, before anything is, also where there is no terminal.
 func (p *progress) started(r *result.Run) {
-	if p.on {
+	if !p.off {
 		fmt.Fprintf(p.w, "%s: about %.0f s; writes at most %.1f GB\n", r.Device.Dir, r.Plan.BudgetS, float64(r.Plan.MaxWriteBytes)/1e9)
 	}
 }

@@ -39,6 +39,7 @@ func newVerifyCommand() *cobra.Command {
 			}
 			p.Steps = session.Single(result.ChapterSync)
 			p.Directories = []session.Directory{{Path: args[0], Role: "journal"}}
+			p.Started = (&progress{w: c.ErrOrStderr(), off: o.quiet}).started
 			r, err := session.Verify(c.Context(), p, v)
 			if r == nil {
 				return ending(err, false)

@@ -211,8 +211,8 @@ func (r *run) step(ctx context.Context, s Step, budget time.Duration, bytes int6
 	}
 	room := r.facts[s.Device].FileSystem.AvailableBytes
 	const mostOfRoom = 0.4
-	if most := int64(mostOfRoom * float64(room)); o.FileBytes > r.plan.FileBytes && o.FileBytes > most {
-		o.FileBytes = max(most, r.plan.FileBytes)
+	if o.FileBytes > r.plan.FileBytes { // no more than there is room for, and than may be written at all
+		o.FileBytes = max(min(o.FileBytes, int64(mostOfRoom*float64(room)), bytes), r.plan.FileBytes)
 	}
 	got, err := s.Run(ctx, r.places, o)
 	if got != nil {

@@ -99,7 +99,7 @@ func TestTimeIsShared(t *testing.T) {
 	}
 	p := plan(t, Step{Name: "a", Share: 0.5, Run: note(600 * time.Millisecond)}, Step{Name: "b", Share: 0.5, Run: note(0)}, Sustain(0, 0.5))
 	p.Steps[2].Run = note(0)
-	p.Budget, p.Limit = 100*time.Second, 10*time.Second
+	p.Budget, p.Limit, p.MaxWrite = 100*time.Second, 10*time.Second, 3<<30
 	_, err := Run(t.Context(), p)
 	require.NoError(t, err)
 	require.LessOrEqual(t, got[0].Budget.Seconds(), 0.8*10/3, "a third of what the limit leaves for measuring")
@@ -107,6 +107,7 @@ func TestTimeIsShared(t *testing.T) {
 	require.Equal(t, p.MaxWrite/3, got[0].Bytes)
 	require.Equal(t, p.FileBytes, got[0].FileBytes)
 	require.Greater(t, got[2].FileBytes, p.FileBytes, "sustain takes what room there is")
+	require.LessOrEqual(t, got[2].FileBytes, p.MaxWrite/3, "and no more than it may write")
 }
 
 // TestRefusedBeforeAnythingIsWritten: one bad directory of two refuses both.

@@ -133,6 +133,7 @@ type request struct {
 func (t *Target) do(ctx context.Context, r request, call func(context.Context) error) error {
 	op, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
+	t.earn()
 	unclear := false
 	for try := 1; ; try++ {
 		err := t.once(ctx, op, r, call)
@@ -176,7 +177,6 @@ func (t *Target) once(outer, ctx context.Context, r request, call func(context.C
 		t.m.count(r.op, KindCircuitOpen)
 		return err
 	}
-	t.earn()
 	err := call(ctx)
 	if err != nil {
 		err = t.timedOut(outer, r, err)

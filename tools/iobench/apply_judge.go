@@ -29,13 +29,11 @@ func judgeRun(r *result.Run, here machine, journals []string, now time.Time) (re
 		}
 	}
 	for _, w := range r.Warnings {
-		switch {
-		case w.Severity == result.SeverityError || w.Code == result.WarnNotRepresentative && len(refused) == 0:
+		if w.Severity == result.SeverityError || w.Code == result.WarnNotRepresentative && len(refused) == 0 {
 			final("%s: %s; settings must not be made from these figures", w.Code, w.Text)
-		case w.Severity == result.SeverityWarning:
-			warn("%s: %s", w.Code, w.Text)
 		}
 	}
+	warnings = warningsByCode(r.Warnings)
 	if r.Recommendation == nil || len(r.Recommendation.Settings) == 0 {
 		final("the run recommends no settings; `iobench full` does")
 		return refused, warnings
@@ -65,4 +63,30 @@ func judgeRun(r *result.Run, here machine, journals []string, now time.Time) (re
 		warn("the run was made with iobench %s, this is %s", r.ToolVersion, version)
 	}
 	return refused, warnings
+}
+
+// warningsByCode says each kind of warning once, by the first of them.
+func warningsByCode(all []result.Warning) (out []string) {
+	count := map[string]int{}
+	for _, w := range all {
+		if w.Severity == result.SeverityWarning {
+			count[w.Code]++
+		}
+	}
+	for _, w := range all {
+		n := count[w.Code]
+		if w.Severity != result.SeverityWarning || n == 0 {
+			continue
+		}
+		count[w.Code] = 0
+		text := w.Text
+		if !strings.HasPrefix(text, strings.ReplaceAll(w.Code, "_", " ")) {
+			text = w.Code + ": " + text
+		}
+		if n > 1 {
+			text += fmt.Sprintf(" (and %d more of the kind)", n-1)
+		}
+		out = append(out, text)
+	}
+	return out
 }

@@ -218,9 +218,12 @@ func TestApplyWarns(t *testing.T) {
 		{"another kernel", func(r *result.Run) { r.Environment.Kernel = "2.4.0" }, "kernel 2.4.0"},
 		{"another version", func(r *result.Run) { r.ToolVersion = "v0" }, "iobench v0"},
 		{"low confidence", func(r *result.Run) { r.Recommendation.Confidence, r.Recommendation.Why = "low", "three rounds" }, "three rounds"},
-		{"a warning of the run", func(r *result.Run) {
-			r.Warnings = []result.Warning{{Code: result.WarnNoisy, Severity: result.SeverityWarning, Text: "rounds differ widely"}}
-		}, "NOISY: rounds differ widely"},
+		{"each kind of warning once", func(r *result.Run) {
+			r.Warnings = []result.Warning{
+				{Code: result.WarnNoisy, Severity: result.SeverityWarning, Text: "rounds differ widely"}, {Code: result.WarnNoisy, Severity: result.SeverityWarning, Text: "again"},
+				{Code: result.WarnNoisy, Severity: result.SeverityInfo, Text: "not worth a word"}, {Code: result.WarnNotSteady, Severity: result.SeverityWarning, Text: "NOT STEADY: sync"},
+			}
+		}, "warning: NOISY: rounds differ widely (and 1 more of the kind)\nwarning: NOT STEADY: sync\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStage(t)

@@ -18,6 +18,7 @@ import (
 // until the mark lies behind everything that was written before it was found.
 func (w *walk) goneAtEnd() {
 	var cause error
+	var gone uint64 // the segment, if it is known and not there: one that is there holds what it holds
 	n := w.note
 	segment := func(s *segmentFile, id uint64) int { return cmp.Compare(s.id, id) }
 	switch {
@@ -33,6 +34,7 @@ func (w *walk) goneAtEnd() {
 		return
 	default:
 		if _, ok := slices.BinarySearchFunc(w.segments, n.newest, segment); n.newest != 0 && !ok {
+			gone = n.newest
 			cause = fmt.Errorf("segment %016x, the newest, is missing: %w", n.newest, iofs.ErrNotExist)
 			break
 		}
@@ -43,11 +45,7 @@ func (w *walk) goneAtEnd() {
 	}
 	w.missing = true
 	w.res.Whole = false
-	d := Damage{Position: Position(w.from), Err: corrupt.New(w.dir, 0, "journal", cause)}
-	if n != nil {
-		d.Segment = n.newest
-	}
-	w.damage(d)
+	w.damage(Damage{Segment: gone, Position: Position(w.from), Err: corrupt.New(w.dir, 0, "journal", cause)})
 }
 
 // alone reports whether all that is there are segments that were prepared to follow another one: that one goes later if

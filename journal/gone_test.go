@@ -128,6 +128,7 @@ func TestLastSegmentsDeletedAfterAKill(t *testing.T) {
 				require.NotEmpty(t, r.Damage)
 				require.True(t, corrupt.Is(r.Damage[0].Err), where)
 				require.NoError(t, k.Start())
+				waitPrepared(t, k) // with a segment that the next start finds empty
 				next := newHistory()
 				require.NoError(t, next.appendBatch(k, 2, 100))
 				for _, p := range next.appended {

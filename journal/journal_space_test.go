@@ -31,6 +31,10 @@ func fullDisk(t *testing.T, o Options) (*memfs.FS, *history) {
 			require.NoError(t, mem.Remove(s.name))
 		}
 	}
+	d, err = readDirectory(mem, "/j")
+	require.NoError(t, err)
+	n := note{seq: 1, highest: d.maxID, newest: d.segments[len(d.segments)-1].id}
+	require.NoError(t, vfs.WriteFileAtomic(mem, "/j/current/"+noteName, append(append(n.encode(), make([]byte, noteSlot-noteBytes)...), n.encode()...)))
 	mem.SetCapacity(1)
 	return mem, h
 }

@@ -265,7 +265,6 @@ type Block struct {
 	First   ledger.EntryID
 	Entries []Entry // payloads and digests alias one buffer
 	Bytes   int     // memory that they hold on to
-	content contentSum
 }
 
 // errBlockCRC says that a block's bytes are not what was written.
@@ -355,15 +354,21 @@ func (c *blockCodec) split(h *blockHeader, body []byte) (*Block, error) {
 	if len(rest) != h.count*c.digestSize+sum {
 		return nil, fmt.Errorf("%d bytes of digests and payloads, the columns say %d", len(rest), h.count*c.digestSize+sum)
 	}
-	hash := xxh3.New()
 	digests, payloads := rest[:h.count*c.digestSize], rest[h.count*c.digestSize:]
 	for i := range b.Entries {
 		b.Entries[i].Digest = digests[i*c.digestSize : (i+1)*c.digestSize : (i+1)*c.digestSize]
 		b.Entries[i].Payload, payloads = payloads[:lengths[i]:lengths[i]], payloads[lengths[i]:]
-		hashEntry(hash, b.Entries[i].ID, b.Entries[i].Payload)
 	}
-	b.content = hash.Sum128().Bytes()
 	return b, nil
+}
+
+// content is the sum of the block's entries. Reads do without it: the block's CRC was tested.
+func (b *Block) content() contentSum {
+	h := xxh3.New()
+	for i := range b.Entries {
+		hashEntry(h, b.Entries[i].ID, b.Entries[i].Payload)
+	}
+	return h.Sum128().Bytes()
 }
 
 // entryMemory is what an Entry takes beside its bytes.

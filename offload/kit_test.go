@@ -191,7 +191,7 @@ func (e *encoded) bodies(t testing.TB) [][]byte {
 			out = append(out, b.Entries[j].AppendBody(nil, e.plan.ledger))
 		}
 		if len(b.Entries) > 0 {
-			contents = append(contents, b.content)
+			contents = append(contents, b.content())
 		}
 	}
 	require.Equal(t, e.manifest.Content, [16]byte(contentDigest(contents)))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/offload/objstore"
@@ -34,7 +35,10 @@ var verifyNames = [...]string{"full", "sample", "head"}
 
 func (l VerifyLevel) String() string { return verifyNames[min(int(l), len(verifyNames)-1)] }
 
-const sampleBlocks = 16
+const (
+	sampleBlocks   = 16
+	verifyInFlight = 4 // cells of a stripe that are read at once
+)
 
 // verify looks at a ledger's objects. Findings are in the order of shards and offsets; the error is the context's.
 func (t *tier) verify(ctx context.Context, c *copyOf, level VerifyLevel, rate *bucket) ([]Finding, error) {
@@ -216,8 +220,9 @@ func (v *verification) full(ctx context.Context) {
 	contents := make([]contentSum, 0, len(c.manifest.blocks))
 	whole, next := true, 0
 	for stripe := range c.manifest.stripes {
-		for shard := range c.manifest.Geometry.Shards() {
-			cell := v.cell(ctx, stripe, shard)
+		cells := v.fetch(ctx, stripe)
+		for shard := range cells {
+			cell := v.check(ctx, stripe, shard, cells[shard])
 			if ctx.Err() != nil {
 				return
 			}
@@ -260,33 +265,57 @@ func (v *verification) open(i int, stored []byte, contents *[]contentSum) bool {
 		return false
 	}
 	if len(b.Entries) > 0 {
-		*contents = append(*contents, b.content)
+		*contents = append(*contents, b.content())
 	}
 	return true
 }
 
-// cell reads and checks one cell; nil says that it is not good.
-func (v *verification) cell(ctx context.Context, stripe, shard int) []byte {
+// fetched is a cell as a target returned it.
+type fetched struct {
+	b   []byte
+	err error
+}
+
+// fetch reads the cells of a stripe, some at once. Those that need not be read stay empty.
+func (v *verification) fetch(ctx context.Context, stripe int) []fetched {
 	c := v.c
-	info := &c.manifest.stripes[stripe]
-	n := info.length(shard)
-	if v.bad[shard] || n == 0 || v.read(ctx, int(n)) != nil {
-		return nil
+	out := make([]fetched, c.manifest.Geometry.Shards())
+	slots := make(chan struct{}, verifyInFlight)
+	var wg sync.WaitGroup
+	for shard := range out {
+		n := c.manifest.stripes[stripe].length(shard)
+		if v.bad[shard] || n == 0 || v.read(ctx, int(n)) != nil {
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			out[shard].b, out[shard].err = v.t.get(ctx, c, stripe, shard, 0, n)
+			<-slots
+		})
 	}
-	f := Finding{Target: c.record.Placement[shard].Target, Object: c.shardName(shard), Shard: shard, Offset: c.cellOffset(stripe, shard)}
-	b, err := v.t.get(ctx, c, stripe, shard, 0, n)
-	if err != nil {
+	wg.Wait()
+	return out
+}
+
+// check compares a cell with its checksum; nil says that it is not good, or was not read.
+func (v *verification) check(ctx context.Context, stripe, shard int, f fetched) []byte {
+	c := v.c
+	finding := Finding{Target: c.record.Placement[shard].Target, Object: c.shardName(shard), Shard: shard, Offset: c.cellOffset(stripe, shard)}
+	if f.err != nil {
 		if ctx.Err() == nil {
-			f.Kind, f.Err = kindOf(err), err
-			v.add(f)
+			finding.Kind, finding.Err = kindOf(f.err), f.err
+			v.add(finding)
 		}
 		return nil
 	}
-	if got := objstore.CRC32C(b); got != info.crcs[shard] {
-		f.Kind, f.Err = FindingCell, fmt.Errorf("CRC32C %08x, the manifest says %08x", got, info.crcs[shard])
-		v.t.m.crcFailures.Inc()
-		v.add(f)
+	if f.b == nil {
 		return nil
 	}
-	return b
+	if got, want := objstore.CRC32C(f.b), c.manifest.stripes[stripe].crcs[shard]; got != want {
+		finding.Kind, finding.Err = FindingCell, fmt.Errorf("CRC32C %08x, the manifest says %08x", got, want)
+		v.t.m.crcFailures.Inc()
+		v.add(finding)
+		return nil
+	}
+	return f.b
 }

@@ -604,14 +604,16 @@ func (w *Worker) sendStripes(ctx context.Context, p plan, left *leftover, meta *
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, nil, nil, cause
 	}
+	done := enc.done
+	up.pool = nil // the cells' memory is needed for verifying
 	if inline != nil {
-		return up, &enc.done, inline, nil
+		return up, &done, inline, nil
 	}
-	if err := up.complete(ctx, shardSums(p.geometry, enc.done.stripes)); err != nil {
+	if err := up.complete(ctx, shardSums(p.geometry, done.stripes)); err != nil {
 		return nil, nil, nil, causeOr(ctx, err)
 	}
 	up.cancel = func(error) {}
-	return up, &enc.done, nil, context.Cause(outer)
+	return up, &done, nil, context.Cause(outer)
 }
 
 // causeOr prefers why a context was cancelled to the cancellation.

@@ -20,6 +20,14 @@ func newTier(views *metadata.Views, targets *offload.Targets) (*offload.Reader, 
 	return offload.NewReader(offload.ReaderOptions{Records: offload.NewRecords(views), Targets: targets})
 }
 
+// OffloadRecords returns the records of what has moved to the tier, nil without Options.Offload. It is for programs of this module.
+func (c *Client) OffloadRecords() *offload.Records {
+	if c.tier == nil {
+		return nil
+	}
+	return offload.NewRecords(c.views)
+}
+
 // openTier looks for a ledger in the tier.
 func (c *Client) openTier(ctx context.Context, id LedgerID) (*offload.Handle, error) {
 	if c.tier == nil {

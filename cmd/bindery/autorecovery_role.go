@@ -111,7 +111,7 @@ func (p *process) tuneRecovery(l *config.Loaded) {
 	}
 }
 
-// recoveryMetrics are the process's metrics with those of its auto-recovery.
+// recoveryMetrics are the process's metrics with those of its auto-recovery and of the role offload.
 type recoveryMetrics struct {
 	processMetrics
 	p *process
@@ -122,6 +122,9 @@ func (m recoveryMetrics) WritePrometheus(w io.Writer) {
 	m.processMetrics.WritePrometheus(w)
 	if r := m.p.recovery.Load(); r != nil {
 		r.service.WritePrometheus(w)
+	}
+	if x := m.p.offload.Load(); x != nil {
+		x.writeMetrics(w)
 	}
 }
 

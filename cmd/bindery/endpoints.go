@@ -23,6 +23,8 @@ type endpoints struct {
 	Metadata string   `json:"metadata"`
 	Bookies  []string `json:"bookies"`
 	Admin    string   `json:"admin"`
+
+	OffloadTargets string `json:"offload_targets,omitempty"` // file that names the object stores of --offload-dir
 }
 
 // writeEndpoints renames the file into place.

@@ -12,8 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/binderylog/bindery/internal/metadata/driver"
+	metadriver "github.com/binderylog/bindery/internal/metadata/driver"
 	"github.com/binderylog/bindery/ledgerclient"
+	"github.com/binderylog/bindery/offload/objstore/driver"
 )
 
 func newLedgerCommand() *cobra.Command {
@@ -35,6 +36,7 @@ func newLedgerCommand() *cobra.Command {
 type clusterOptions struct {
 	metadata string
 	verbose  bool
+	targets  *driver.Targets // of the tier, open; nil: with opens those that are configured, if any are
 }
 
 func (o *clusterOptions) addFlags(c *cobra.Command) {
@@ -48,13 +50,17 @@ func (o *clusterOptions) dial(c *cobra.Command) (*ledgerclient.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := ledgerclient.Dial(c.Context(), uri, &ledgerclient.Options{Logger: o.logger(c), DialTimeout: dialMax, MetadataTimeout: metadataCallMax})
+	lo := &ledgerclient.Options{Logger: o.logger(c), DialTimeout: dialMax, MetadataTimeout: metadataCallMax}
+	if o.targets != nil {
+		lo.Offload = o.targets.Targets
+	}
+	client, err := ledgerclient.Dial(c.Context(), uri, lo)
 	switch {
 	case err == nil:
 		return client, nil
 	case errors.Is(err, ledgerclient.ErrMetadata):
 		return nil, exit(exitMetadata, fmt.Errorf("%w; is the cluster running?", err))
-	case errors.Is(err, driver.ErrURI):
+	case errors.Is(err, metadriver.ErrURI):
 		return nil, exit(exitUsage, err)
 	}
 	return nil, err
@@ -74,6 +80,15 @@ func (o *clusterOptions) logger(c *cobra.Command) *slog.Logger {
 
 // with runs f with a client and closes it.
 func (o *clusterOptions) with(c *cobra.Command, f func(ctx context.Context, client *ledgerclient.Client) error) error {
+	if name := targetsFile(""); o.targets == nil && name != "" && o.metadata == "" {
+		targets, err := driver.Load(name)
+		if err != nil {
+			return exit(exitUsage, err)
+		}
+		defer targets.Close() //nolint:errcheck // idle connections
+		o.targets = targets
+		defer func() { o.targets = nil }()
+	}
 	client, err := o.dial(c)
 	if err != nil {
 		return err

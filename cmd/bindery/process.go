@@ -52,7 +52,8 @@ type process struct {
 	viewsMu sync.Mutex
 	views   *metadata.Views // guarded by viewsMu; nil until loadViews. Shared: what they know of locks concerns the whole process
 
-	recovery atomic.Pointer[recovery] // nil: it takes no part in auto-recovery
+	recovery atomic.Pointer[recovery]  // nil: it takes no part in auto-recovery
+	offload  atomic.Pointer[offloader] // nil: it has not the role offload
 }
 
 // plan is what one process is to run, worked out from flags and configuration.
@@ -64,6 +65,7 @@ type plan struct {
 	sessionTTL  time.Duration
 	httpListen  string
 	recovery    bool          // take part in auto-recovery
+	offload     bool          // the role offload
 	drain       time.Duration // how long a stop lets clients move their ledgers away
 }
 
@@ -140,6 +142,9 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 		return err
 	}
 	if err := p.startRecovery(ctx); err != nil {
+		return err
+	}
+	if err := p.startOffload(ctx); err != nil {
 		return err
 	}
 	p.up.Store(true)
@@ -321,6 +326,9 @@ func (p *process) stop(ctx context.Context) error {
 	defer cancel()
 	defer p.drainUntilSignal()()
 	p.stopRecovery()
+	if err := p.stopOffload(); err != nil {
+		p.log.Warn("stop offload", "error", err)
+	}
 	stopped := make(chan error, len(p.bookies))
 	for i, b := range p.bookies {
 		go func() {

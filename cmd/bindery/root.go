@@ -41,6 +41,7 @@ func newRootCommand() *cobra.Command {
 		newIndexCommand(),
 		newJournalCommand(),
 		newLedgerCommand(),
+		newOffloadCommand(),
 		newNodeCommand(),
 		newRecoveryCommand(),
 		newRunCommand(),

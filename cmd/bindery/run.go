@@ -29,7 +29,7 @@ func newRunCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:   "run --config FILE",
-		Short: "Run the parts of a fleet that this machine has: bookie, metadata, recovery",
+		Short: "Run the parts of a fleet that this machine has: bookie, metadata, recovery, offload",
 		Long: "Runs a bookie, a metadata member, auto-recovery, or several of them, as the configuration says, until it is told to stop (SIGINT or SIGTERM;\n" +
 			"a second signal ends it at once, which loses nothing that was acknowledged). SIGHUP makes it read its configuration\n" +
 			"again; what can not change while it runs is named in the log and needs a restart.\n\n" +
@@ -41,7 +41,7 @@ func newRunCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.config.addFlags(c)
-	c.Flags().StringSliceVar(&o.roles, "roles", nil, "parts to run, instead of run.roles: bookie, metadata, recovery")
+	c.Flags().StringSliceVar(&o.roles, "roles", nil, "parts to run, instead of run.roles: bookie, metadata, recovery, offload")
 	c.Flags().BoolVar(&o.readOnly, "read-only", false, "start read-only and stay so")
 	o.drain.addFlag(c)
 	return c
@@ -141,6 +141,7 @@ func planRun(l *config.Loaded, readOnly bool) (plan, error) {
 		})
 	}
 	pl.recovery = wantsRecovery(l, len(pl.bookies))
+	pl.offload = l.HasRole("offload")
 	return pl, nil
 }
 

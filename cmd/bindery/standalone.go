@@ -41,6 +41,7 @@ type standaloneOptions struct {
 	domains int
 	ports   string
 	drain   drainOption
+	offload string
 }
 
 func newStandaloneCommand() *cobra.Command {
@@ -64,6 +65,7 @@ func newStandaloneCommand() *cobra.Command {
 	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "directory for everything")
 	f.IntVar(&o.bookies, "bookies", 0, "number of bookies (default 3, or what the directory has)")
 	f.IntVar(&o.domains, "domains", 0, "spread the bookies over this many fault domains, /domain-1 and so on (default: each is one of its own)")
+	f.StringVar(&o.offload, "offload-dir", "", "offer offload to six folders t1 to t6 in this directory, 4+2: any two may be lost")
 	f.StringVar(&o.ports, "ports", "auto", "auto: free ports, kept for later starts of the directory; or a base port: admin BASE, metadata BASE+1 and BASE+2, bookies from BASE+3")
 	return c
 }
@@ -126,10 +128,16 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 	p.plan = planStandalone(dir, lay, o.domains)
 	p.plan.drain = drain
 	p.plan.recovery = wantsRecovery(l, len(lay.Bookies))
+	if p.plan.offload = o.offload != ""; p.plan.offload {
+		if l.Offload.Targets, err = prepareFolders(dir, o.offload); err != nil {
+			return exitIO(fmt.Errorf("--offload-dir: %w", err))
+		}
+		l.Offload.Dir = filepath.Join(dir, "offload")
+	}
 	p.plan.member.Logger = p.etcd
 	applyLimits(e, p.log)
 	err = p.serve(c.Context(), e, func() error {
-		ep := endpoints{PID: os.Getpid(), Metadata: p.plan.uri, Admin: "http://" + p.plan.httpListen}
+		ep := endpoints{PID: os.Getpid(), Metadata: p.plan.uri, Admin: "http://" + p.plan.httpListen, OffloadTargets: l.Offload.Targets}
 		for _, b := range p.bookies {
 			ep.Bookies = append(ep.Bookies, b.Addr().String())
 		}

@@ -17,7 +17,7 @@ var roles = map[string]string{
 	"metadata": "",
 	"recovery": "",
 	"facade":   "the Pulsar facade is not in this version",
-	"offload":  "tiered storage is not in this version",
+	"offload":  "",
 }
 
 func checkRoles(c *Config) error {
@@ -30,7 +30,7 @@ func checkRoles(c *Config) error {
 		later, known := roles[r]
 		switch {
 		case !known:
-			errs = append(errs, fmt.Errorf("%q is no role; the roles are bookie, metadata and recovery", r))
+			errs = append(errs, fmt.Errorf("%q is no role; the roles are bookie, metadata, recovery and offload", r))
 		case later != "":
 			errs = append(errs, fmt.Errorf("the role %q can not run: %s", r, later))
 		case seen[r]:
@@ -260,6 +260,29 @@ func checkRackSource(c *Config) error {
 		return nil
 	}
 	return fmt.Errorf("%q is neither pulsar-zk nor static:/path nor script:/path", c.Placement.RackSource)
+}
+
+func checkOffloadTargets(c *Config) error {
+	if c.HasRole("offload") && c.Offload.Targets == "" {
+		return errors.New("is not set: the role offload needs a file that names its object stores")
+	}
+	return nil
+}
+
+func checkOffloadDir(c *Config) error {
+	if c.HasRole("offload") && c.Offload.Dir == "" {
+		return errors.New("is not set: the role offload needs a directory of its own")
+	}
+	return nil
+}
+
+func checkOffloadMatch(c *Config) error {
+	for _, m := range c.Offload.Match {
+		if k, _, ok := strings.Cut(m, "="); !ok || k == "" {
+			return fmt.Errorf("%q is not key=value", m)
+		}
+	}
+	return nil
 }
 
 func between(get func(*Config) float64, low, high float64, words string) func(*Config) error {

@@ -17,6 +17,7 @@ type Config struct {
 	Log       Log
 	Recovery  Recovery
 	Placement Placement
+	Offload   Offload
 	Expert    Expert
 }
 
@@ -132,6 +133,25 @@ type Recovery struct {
 type Placement struct {
 	MinRacks   int
 	RackSource string
+}
+
+// Offload configures the tier and the role offload.
+type Offload struct {
+	Targets     string
+	Dir         string
+	Geometry    string
+	AfterAge    Duration
+	AfterBytes  Size
+	Match       []string
+	Ledgers     int
+	Verify      string
+	Release     bool
+	DeletionLag Duration
+	Compression string
+	Rate        Size
+	UploadRate  Size
+	ScrubEvery  Duration
+	Memory      Size
 }
 
 // Expert holds what only a measurement should change; it may change between minor versions.

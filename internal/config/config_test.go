@@ -220,7 +220,7 @@ func TestTable(t *testing.T) {
 		require.True(t, s.Later != "" || !s.Unsafe, s.Key)
 		require.True(t, strings.HasPrefix(s.Key, "expert.") == s.Expert, s.Key)
 	}
-	require.Len(t, seen, 42+3+7+3+1, "42 of the design (cache, minor and major are two keys each), 7 added by decision, 3 for experts, bookie.domain (ADR 0015); another one needs a recorded reason")
+	require.Len(t, seen, 42+3+7+3+1+15, "42 of the design (cache, minor and major are two keys each), 7 added by decision, 3 for experts, bookie.domain (ADR 0015), 15 of the tier (ADR 0021); another one needs a recorded reason")
 }
 
 func TestShowRoundTrips(t *testing.T) {

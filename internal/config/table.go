@@ -336,6 +336,86 @@ var settings = []*Setting{
 		field: func(c *Config) any { return &c.Placement.RackSource }, check: checkRackSource,
 	},
 	{
+		Key: "offload.targets", Default: "", Range: "path of a file of [[target]] tables",
+		Doc:   "The object stores that closed ledgers move to. Whoever reads offloaded ledgers needs the same file.",
+		field: func(c *Config) any { return &c.Offload.Targets }, check: checkOffloadTargets,
+	},
+	{
+		Key: "offload.dir", Default: "", Range: "path of a directory of its own",
+		Doc:   "Where the role offload notes what it has under way. Losing it costs repeated work, never data.",
+		field: func(c *Config) any { return &c.Offload.Dir }, check: checkOffloadDir,
+	},
+	{
+		Key: "offload.geometry", Default: "auto", Range: "auto, or data+parity shards, such as 4+2",
+		Doc:   "How a ledger is cut. auto goes by the number of failure domains: 1+0, 1+1, 2+1, 2+2, 3+2, from six on 4+2.",
+		Why:   "With a shard per domain as many domains may be lost as there are parity shards.",
+		field: func(c *Config) any { return &c.Offload.Geometry },
+	},
+	{
+		Key: "offload.after_age", Default: "0s", Range: "a duration; 0s: only by command",
+		Doc:   "Closed ledgers that were made so long ago are offloaded.",
+		field: func(c *Config) any { return &c.Offload.AfterAge },
+	},
+	{
+		Key: "offload.after_bytes", Default: "0B",
+		Doc:   "Smaller ledgers stay on the bookies.",
+		Why:   "The price of a small ledger is its requests, not its bytes.",
+		field: func(c *Config) any { return &c.Offload.AfterBytes },
+	},
+	{
+		Key: "offload.match", Default: "", Range: "key=value",
+		Doc:   "Only ledgers whose custom metadata has all of these are offloaded.",
+		field: func(c *Config) any { return &c.Offload.Match }, check: checkOffloadMatch,
+	},
+	{
+		Key: "offload.ledgers", Default: "2", Range: "1 to 64",
+		Doc:   "Ledgers that a worker moves at once.",
+		field: func(c *Config) any { return &c.Offload.Ledgers }, check: between(func(c *Config) float64 { return float64(c.Offload.Ledgers) }, 1, 64, "1 to 64"),
+	},
+	{
+		Key: "offload.verify", Default: "full", OneOf: []string{"head", "sample", "full"},
+		Doc:   "What is read back before a ledger counts as offloaded.",
+		Why:   "full costs every stored byte once; with less the first full scrub is the first proof.",
+		field: func(c *Config) any { return &c.Offload.Verify },
+	},
+	{
+		Key: "offload.release", Default: "true",
+		Doc:   "Bookies give up their copies of offloaded ledgers whose owner agrees (custom metadata bindery.tier=release, which the Go client sets).",
+		Why:   "Clients that do not know the tier can not read a released ledger.",
+		field: func(c *Config) any { return &c.Offload.Release },
+	},
+	{
+		Key: "offload.deletion_lag", Default: "4h",
+		Doc:   "How long bookies keep their copies after a ledger is in the tier.",
+		field: func(c *Config) any { return &c.Offload.DeletionLag },
+	},
+	{
+		Key: "offload.compression", Default: "auto", OneOf: []string{"auto", "none", "zstd"},
+		Doc:   "Compression of blocks; auto leaves out cells that gain little.",
+		field: func(c *Config) any { return &c.Offload.Compression },
+	},
+	{
+		Key: "offload.rate", Default: "64MiB", Range: "bytes per second; 0B: no limit",
+		Doc:   "How fast bookies are read for offloading.",
+		Why:   "Offloading has time; readers have not.",
+		field: func(c *Config) any { return &c.Offload.Rate },
+	},
+	{
+		Key: "offload.upload_rate", Default: "0B", Range: "bytes per second; 0B: no limit",
+		Doc:   "How fast targets are written, all together.",
+		field: func(c *Config) any { return &c.Offload.UploadRate },
+	},
+	{
+		Key: "offload.scrub_every", Default: "720h", Range: "a duration; 0s: never",
+		Doc:   "Every offloaded ledger is read whole and repaired once in this time; its objects are looked at daily.",
+		field: func(c *Config) any { return &c.Offload.ScrubEvery },
+	},
+	{
+		Key: "offload.memory", Default: "256MiB", Range: "64MiB to 1TiB",
+		Doc:   "Memory for ledgers being offloaded, beside storage.memory.",
+		field: func(c *Config) any { return &c.Offload.Memory }, check: between(func(c *Config) float64 { return float64(c.Offload.Memory) }, float64(64*mib), float64(tib), "64MiB to 1TiB"),
+	},
+	{
 		Key: "expert.entry_log_size", Default: "1GiB", Range: "16MiB to 2GiB", Expert: true,
 		Doc:   "Size at which an entry log is sealed and the next one begun.",
 		Why:   "It is the unit of garbage collection.",

@@ -1,0 +1,744 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/ledgerclient"
+	"github.com/binderylog/bindery/offload"
+)
+
+// What commands do without being told.
+const (
+	commandLag      = 4 * time.Hour
+	commandTakeOver = 5 * time.Second
+)
+
+func newOffloadCommand() *cobra.Command {
+	var o tierOptions
+	c := group("offload", "Move closed ledgers to object stores, and look after them there",
+		newOffloadTargetsCommand(&o),
+		newOffloadLedgerCommand(&o),
+		newOffloadListCommand(&o),
+		newOffloadShowCommand(&o),
+		newOffloadReadCommand(&o),
+		newOffloadVerifyCommand(&o),
+		newOffloadRepairCommand(&o),
+		newOffloadRestoreCommand(&o),
+		newOffloadDeleteCommand(&o),
+		newOffloadScrubCommand(&o),
+		newOffloadOrphansCommand(&o),
+		newOffloadAdoptCommand(&o),
+		newOffloadInspectCommand(),
+		newOffloadRunCommand(&o),
+	)
+	o.addFlags(c)
+	return c
+}
+
+// ledgerIDs reads the ids that a command is given.
+func ledgerIDs(args []string) ([]ledger.ID, error) {
+	ids := make([]ledger.ID, len(args))
+	for i, a := range args {
+		id, err := parseLedgerID(a)
+		if err != nil {
+			return nil, err
+		}
+		ids[i] = id
+	}
+	return ids, nil
+}
+
+// idsOrAll reads the ids, or lists every ledger of the tier that can be read with --all.
+func idsOrAll(ctx context.Context, t *tier, args []string, all bool) ([]ledger.ID, error) {
+	if all == (len(args) > 0) {
+		return nil, exit(exitUsage, errors.New("give ledger ids, or --all"))
+	}
+	if !all {
+		return ledgerIDs(args)
+	}
+	var ids []ledger.ID
+	for l, err := range t.records.All(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if l.Err == nil && (l.Record.State == offload.StateComplete || l.Record.State == offload.StateReleased) {
+			ids = append(ids, l.Ledger)
+		}
+	}
+	return ids, nil
+}
+
+// eachLedger runs f for each ledger and goes on past those that fail: exit 1 if all did, 4 if some.
+func eachLedger(c *cobra.Command, ids []ledger.ID, f func(id ledger.ID) error) error {
+	failed := 0
+	for _, id := range ids {
+		if err := c.Context().Err(); err != nil {
+			return context.Cause(c.Context())
+		}
+		if err := f(id); err != nil {
+			failed++
+			fmt.Fprintf(c.ErrOrStderr(), "%v\n", describe(id, err))
+		}
+	}
+	switch {
+	case failed == 0:
+		return nil
+	case failed == len(ids):
+		return exit(exitFailed, nil)
+	}
+	return exit(exitPartial, nil)
+}
+
+func newOffloadTargetsCommand(o *tierOptions) *cobra.Command {
+	var output outputFormat
+	ls := &cobra.Command{
+		Use: "ls", Short: "List the object stores that are configured", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			t, err := o.open()
+			if err != nil {
+				return err
+			}
+			defer t.Close() //nolint:errcheck // idle connections
+			if output == outputJSON {
+				return printJSON(c.OutOrStdout(), t.Places())
+			}
+			var rows [][]string
+			for _, p := range t.Places() {
+				rows = append(rows, []string{p.Target, p.Domain})
+			}
+			return printTable(c.OutOrStdout(), []string{"target", "domain"}, rows)
+		},
+	}
+	addOutputFlag(ls, &output)
+	check := &cobra.Command{
+		Use: "check", Short: "Try what offloading needs on every object store: put, ranged get, list, delete, multipart", Args: cobra.NoArgs,
+		Long: "Writes a small object to each object store, reads it back in ranges, lists and deletes it, sends a damaged one that has to be\n" +
+			"refused, and begins and aborts a multipart upload. Exit 5 if a store can not be used.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			t, err := o.open()
+			if err != nil {
+				return err
+			}
+			defer t.Close() //nolint:errcheck // idle connections
+			type checked struct {
+				Target   string   `json:"target"`
+				OK       bool     `json:"ok"`
+				Millis   float64  `json:"took_ms"`
+				Warnings []string `json:"warnings,omitempty"`
+				Error    string   `json:"error,omitempty"`
+			}
+			var list []checked
+			bad := false
+			for _, s := range t.Stores {
+				start := time.Now()
+				report, err := s.Check(c.Context())
+				x := checked{Target: s.ID(), OK: err == nil, Millis: float64(time.Since(start).Microseconds()) / 1e3, Warnings: report.Warnings}
+				if err != nil {
+					x.Error, bad = err.Error(), true
+				}
+				list = append(list, x)
+			}
+			if output == outputJSON {
+				err = printJSON(c.OutOrStdout(), list)
+			} else {
+				var rows [][]string
+				for _, x := range list {
+					says := "ok"
+					if !x.OK {
+						says = x.Error
+					}
+					rows = append(rows, []string{x.Target, fmt.Sprintf("%.1f", x.Millis), says})
+					for _, w := range x.Warnings {
+						rows = append(rows, []string{x.Target, "", "warning: " + w})
+					}
+				}
+				err = printTable(c.OutOrStdout(), []string{"target", ">ms", "result"}, rows)
+			}
+			if err == nil && bad {
+				err = exit(exitFindings, nil)
+			}
+			return err
+		},
+	}
+	addOutputFlag(check, &output)
+	return group("targets", "List and check the object stores", ls, check)
+}
+
+func newOffloadLedgerCommand(o *tierOptions) *cobra.Command {
+	var geometry string
+	var releaseNow, noProgress bool
+	c := &cobra.Command{
+		Use: "ledger ID...", Short: "Move closed ledgers into the tier now", Args: cobra.MinimumNArgs(1),
+		Long: "Reads each ledger from its bookies, cuts it into shards, sends them to the object stores, reads everything back and commits.\n" +
+			"Bookies keep their copies until the deletion lag is over and a worker (role offload, or `bindery offload run`) releases them;\n" +
+			"--release-now does so at once, after all checks. What an interrupted run has sent is removed by a worker.",
+		RunE: func(c *cobra.Command, args []string) error {
+			ids, err := ledgerIDs(args)
+			if err != nil {
+				return err
+			}
+			var g offload.Geometry
+			if geometry != "" {
+				if g, err = offload.ParseGeometry(geometry); err != nil {
+					return exit(exitUsage, err)
+				}
+			}
+			var p *progress
+			change := func(wo *offload.Options) {
+				wo.Geometry, wo.ReadRate = g, -1
+				source := wo.Entries
+				wo.Entries = countEntries(source, func(n int) { p.add(n) })
+			}
+			return o.withWorker(c, change, func(ctx context.Context, t *tier, w *offload.Worker) error {
+				return eachLedger(c, ids, func(id ledger.ID) error {
+					total := int64(0)
+					if m, err := t.client.Metadata(ctx, id); err == nil {
+						total = m.Length
+					}
+					p = startProgress(c.ErrOrStderr(), total, noProgress)
+					err := w.Offload(ctx, id)
+					p.finish()
+					if err == nil && releaseNow {
+						err = w.Release(ctx, id, true)
+					}
+					if err != nil {
+						return err
+					}
+					r, _, err := t.records.Read(ctx, id)
+					if err == nil {
+						fmt.Fprintf(c.OutOrStdout(), "ledger %d: %s, %s, %s\n", id, r.State, r.Geometry, humanBytes(r.Length))
+					}
+					return err
+				})
+			})
+		},
+	}
+	c.Flags().StringVar(&geometry, "geometry", "", "data+parity shards, such as 4+2 (default: by the number of domains)")
+	c.Flags().BoolVar(&releaseNow, "release-now", false, "bookies give up their copies without the deletion lag")
+	c.Flags().BoolVar(&noProgress, "no-progress", false, "show no progress on a terminal")
+	return c
+}
+
+// offloaded is a record for people and programs.
+type offloaded struct {
+	Ledger    int64    `json:"ledger"`
+	State     string   `json:"state"`
+	Geometry  string   `json:"geometry"`
+	Bytes     int64    `json:"payload_bytes"`
+	Entries   int64    `json:"entries"`
+	Missing   int      `json:"shards_missing"`
+	Inline    bool     `json:"inline"`
+	Attempt   string   `json:"attempt"`
+	Targets   []string `json:"targets"`
+	Completed string   `json:"completed,omitempty"`
+	Released  string   `json:"released,omitempty"`
+	Verified  string   `json:"verified,omitempty"`
+	Error     string   `json:"error,omitempty"`
+}
+
+func describeOffloaded(l offload.Listed) offloaded {
+	if l.Err != nil {
+		return offloaded{Ledger: int64(l.Ledger), State: "damaged", Error: l.Err.Error()}
+	}
+	r := l.Record
+	at := func(ms int64) string {
+		if ms == 0 {
+			return ""
+		}
+		return time.UnixMilli(ms).UTC().Format(time.RFC3339)
+	}
+	x := offloaded{
+		Ledger: int64(l.Ledger), State: r.State.String(), Geometry: r.Geometry.String(), Bytes: r.Length, Entries: int64(r.LastEntry) + 1, Missing: r.Missing(), Inline: r.Inline,
+		Attempt: r.Attempt.String(), Completed: at(r.CompletedAt), Released: at(r.ReleasedAt), Verified: at(r.VerifiedAt),
+	}
+	for _, p := range r.Placement {
+		name := p.Target
+		if p.Missing {
+			name += " (missing)"
+		}
+		x.Targets = append(x.Targets, name)
+	}
+	if r.Inline {
+		x.Targets = r.Manifest.Targets
+	}
+	return x
+}
+
+func newOffloadListCommand(o *tierOptions) *cobra.Command {
+	var output outputFormat
+	var state, target string
+	var missing bool
+	c := &cobra.Command{
+		Use: "ls", Short: "List the ledgers that the tier knows", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return o.with(c, func(ctx context.Context, t *tier) error {
+				list := []offloaded{}
+				for l, err := range t.records.All(ctx) {
+					if err != nil {
+						return err
+					}
+					x := describeOffloaded(l)
+					if state != "" && x.State != state || missing && x.Missing == 0 || target != "" && !slices.Contains(x.Targets, target) {
+						continue
+					}
+					list = append(list, x)
+				}
+				if output == outputJSON {
+					return printJSON(c.OutOrStdout(), list)
+				}
+				var rows [][]string
+				for _, x := range list {
+					rows = append(rows, []string{strconv.FormatInt(x.Ledger, 10), x.State, x.Geometry, humanBytes(x.Bytes), strconv.Itoa(x.Missing), x.Verified, x.Error})
+				}
+				return printTable(c.OutOrStdout(), []string{">ledger", "state", "geometry", ">payload", ">missing", "verified", ""}, rows)
+			})
+		},
+	}
+	addOutputFlag(c, &output)
+	c.Flags().StringVar(&state, "state", "", "only those in this state: UPLOADING, COMPLETE, RELEASED or DELETING")
+	c.Flags().StringVar(&target, "target", "", "only those with a shard on this target")
+	c.Flags().BoolVar(&missing, "missing", false, "only those that lack shards")
+	return c
+}
+
+// placed is where a shard is.
+type placed struct {
+	Shard      int    `json:"shard"`
+	Target     string `json:"target"`
+	Generation uint32 `json:"generation"`
+	Missing    bool   `json:"missing,omitempty"`
+	Object     string `json:"object"`
+}
+
+func placements(r *offload.Record, id ledger.ID) []placed {
+	list := []placed{}
+	for i, p := range r.Placement {
+		list = append(list, placed{i, p.Target, p.Generation, p.Missing, offload.ShardName(r.Attempt, id, i, p.Generation)})
+	}
+	return list
+}
+
+func newOffloadShowCommand(o *tierOptions) *cobra.Command {
+	return &cobra.Command{
+		Use: "show ID", Short: "Show what is recorded about an offloaded ledger", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := parseLedgerID(args[0])
+			if err != nil {
+				return err
+			}
+			return o.with(c, func(ctx context.Context, t *tier) error {
+				r, v, err := t.records.Read(ctx, id)
+				if err != nil {
+					return err
+				}
+				holder, err := t.records.Holder(ctx, id)
+				if err != nil {
+					return err
+				}
+				return printJSON(c.OutOrStdout(), struct {
+					offloaded
+					Version   int64    `json:"version"`
+					Locked    string   `json:"locked_by,omitempty"`
+					Cell      int      `json:"cell_bytes"`
+					Placement []placed `json:"placement"`
+					Manifest  []string `json:"manifest_on"`
+					Garbage   int      `json:"garbage_attempts"`
+					Stale     int      `json:"stale_shards"`
+				}{describeOffloaded(offload.Listed{Ledger: id, Record: r, Version: v}), int64(v), holder, r.CellBytes, placements(r, id), r.Manifest.Targets, len(r.Garbage), len(r.Stale)})
+			})
+		},
+	}
+}
+
+// tierReader returns a reader of the tier alone.
+func (t *tier) reader() (*offload.Reader, error) {
+	return offload.NewReader(offload.ReaderOptions{Records: t.records, Targets: t.targets.Targets})
+}
+
+func newOffloadReadCommand(o *tierOptions) *cobra.Command {
+	var count bool
+	c := &cobra.Command{
+		Use: "read ID [FIRST [LAST]]", Short: "Write a ledger's entries from the tier, and from nowhere else, to standard output", Args: cobra.RangeArgs(1, 3),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := parseLedgerID(args[0])
+			if err != nil {
+				return err
+			}
+			bounds := []int64{0, -1}
+			for i, a := range args[1:] {
+				if bounds[i], err = strconv.ParseInt(a, 10, 64); err != nil || bounds[i] < 0 {
+					return exit(exitUsage, fmt.Errorf("%q is no entry id", a))
+				}
+			}
+			return o.with(c, func(ctx context.Context, t *tier) error {
+				r, err := t.reader()
+				if err != nil {
+					return err
+				}
+				h, err := r.Open(ctx, id)
+				if err != nil {
+					return err
+				}
+				last := h.LastEntry()
+				if bounds[1] >= 0 {
+					last = min(last, ledger.EntryID(bounds[1]))
+				}
+				for e, err := range h.Entries(ctx, ledger.EntryID(bounds[0]), last) {
+					if err != nil {
+						return err
+					}
+					if _, err := c.OutOrStdout().Write(e.Payload); err != nil {
+						return err
+					}
+				}
+				if count {
+					n := int64(0)
+					for _, s := range t.targets.Stores {
+						_, received := s.Bytes()
+						n += received
+					}
+					fmt.Fprintf(c.ErrOrStderr(), "%s received\n", humanBytes(n))
+				}
+				return nil
+			})
+		},
+	}
+	c.Flags().BoolVar(&count, "count-bytes", false, "say at the end how many bytes the object stores sent")
+	return c
+}
+
+func newOffloadVerifyCommand(o *tierOptions) *cobra.Command {
+	var output outputFormat
+	var level string
+	var all bool
+	c := &cobra.Command{
+		Use: "verify ID...|--all", Short: "Look whether ledgers in the tier are whole; exit 5 if something is wrong",
+		RunE: func(c *cobra.Command, args []string) error {
+			l, err := offload.ParseVerifyLevel(level)
+			if err != nil {
+				return exit(exitUsage, err)
+			}
+			return o.withWorker(c, unlimited, func(ctx context.Context, t *tier, w *offload.Worker) error {
+				ids, err := idsOrAll(ctx, t, args, all)
+				if err != nil {
+					return err
+				}
+				found := []string{}
+				err = eachLedger(c, ids, func(id ledger.ID) error {
+					findings, err := w.Verify(ctx, id, l)
+					for _, f := range findings {
+						found = append(found, f.String())
+					}
+					return err
+				})
+				return errors.Join(reportFindings(c, output, len(ids), found), err)
+			})
+		},
+	}
+	addOutputFlag(c, &output)
+	c.Flags().StringVar(&level, "level", "full", "head: every object is there; sample: and some blocks; full: every byte")
+	c.Flags().BoolVar(&all, "all", false, "every ledger of the tier")
+	return c
+}
+
+// unlimited takes the limits off that workers have for their neighbours' sake.
+func unlimited(o *offload.Options) { o.ReadRate, o.ScrubRate = -1, -1 }
+
+// reportFindings prints what was found.
+func reportFindings(c *cobra.Command, output outputFormat, ledgers int, found []string) error {
+	if output == outputJSON {
+		if err := printJSON(c.OutOrStdout(), struct {
+			Ledgers  int      `json:"ledgers"`
+			Findings []string `json:"findings"`
+		}{ledgers, found}); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range found {
+			fmt.Fprintln(c.OutOrStdout(), f)
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%s looked at, %s\n", plural(ledgers, "ledger"), plural(len(found), "finding"))
+	}
+	if len(found) > 0 {
+		return exit(exitFindings, nil)
+	}
+	return nil
+}
+
+func newOffloadRepairCommand(o *tierOptions) *cobra.Command {
+	var drain string
+	var all, dryRun bool
+	c := &cobra.Command{
+		Use: "repair ID...|--all", Short: "Write lost and damaged shards anew from the others",
+		Long: "Reads every byte of each ledger, rebuilds what is missing or damaged from the other shards, and writes it under a new name to a\n" +
+			"healthy object store. --drain moves everything away from one, so that it can be taken out of the configuration.",
+		RunE: func(c *cobra.Command, args []string) error {
+			return o.withWorker(c, unlimited, func(ctx context.Context, t *tier, w *offload.Worker) error {
+				ids, err := idsOrAll(ctx, t, args, all)
+				if err != nil {
+					return err
+				}
+				return eachLedger(c, ids, func(id ledger.ID) error {
+					r, err := w.Repair(ctx, id, offload.RepairOptions{Drain: drain, DryRun: dryRun})
+					for _, f := range r.Findings {
+						fmt.Fprintln(c.OutOrStdout(), f)
+					}
+					if err == nil {
+						verb := "repaired"
+						if dryRun {
+							verb = "to be repaired"
+						}
+						fmt.Fprintf(c.OutOrStdout(), "ledger %d: %s, shards %s: %v, manifests: %v\n", id, plural(len(r.Findings), "finding"), verb, r.Shards, r.Manifests)
+					}
+					return err
+				})
+			})
+		},
+	}
+	c.Flags().StringVar(&drain, "drain", "", "move everything away from this target")
+	c.Flags().BoolVar(&all, "all", false, "every ledger of the tier")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be done")
+	return c
+}
+
+func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
+	var file string
+	var quorum ledgerclient.Quorum
+	c := &cobra.Command{
+		Use: "restore ID", Short: "Write a ledger of the tier into a new ledger, whose id is printed, or into a file", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := parseLedgerID(args[0])
+			if err != nil {
+				return err
+			}
+			if err := quorum.Validate(); err != nil {
+				return exit(exitUsage, err)
+			}
+			return o.with(c, func(ctx context.Context, t *tier) error {
+				r, err := t.reader()
+				if err != nil {
+					return err
+				}
+				h, err := r.Open(ctx, id)
+				if err != nil {
+					return err
+				}
+				p := startProgress(c.ErrOrStderr(), h.Length(), false)
+				defer p.finish()
+				if file != "" {
+					return restoreToFile(ctx, h, file, p)
+				}
+				w, err := t.client.Create(ctx, ledgerclient.CreateOptions{Quorum: quorum, Digest: h.Metadata().Digest, Password: h.Metadata().Password, Custom: h.Metadata().Custom})
+				if err != nil {
+					return err
+				}
+				for e, err := range h.Entries(ctx, 0, h.LastEntry()) {
+					if err == nil {
+						_, err = w.Append(ctx, e.Payload)
+					}
+					if err != nil {
+						return errors.Join(err, w.Close(context.WithoutCancel(ctx)))
+					}
+					p.add(len(e.Payload))
+				}
+				if err := w.Close(ctx); err != nil {
+					return err
+				}
+				_, err = fmt.Fprintln(c.OutOrStdout(), w.ID())
+				return err
+			})
+		},
+	}
+	c.Flags().StringVar(&file, "to-file", "", "write the payloads into this file instead, one after the other")
+	c.Flags().IntVar(&quorum.Ensemble, "ensemble", 3, "ensemble size of the new ledger")
+	c.Flags().IntVar(&quorum.Write, "write-quorum", 3, "its write quorum")
+	c.Flags().IntVar(&quorum.Ack, "ack-quorum", 2, "its ack quorum")
+	return c
+}
+
+func restoreToFile(ctx context.Context, h *offload.Handle, name string, p *progress) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	for e, err := range h.Entries(ctx, 0, h.LastEntry()) {
+		if err == nil {
+			_, err = f.Write(e.Payload)
+		}
+		if err != nil {
+			return errors.Join(err, f.Close(), os.Remove(name))
+		}
+		p.add(len(e.Payload))
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func newOffloadDeleteCommand(o *tierOptions) *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use: "delete ID...", Short: "Delete offloaded ledgers for everybody; workers remove the objects", Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			ids, err := ledgerIDs(args)
+			if err != nil {
+				return err
+			}
+			if !yes {
+				if err := confirm(c, ids); err != nil {
+					return err
+				}
+			}
+			return o.withWorker(c, nil, func(ctx context.Context, _ *tier, w *offload.Worker) error {
+				return eachLedger(c, ids, func(id ledger.ID) error { return w.Delete(ctx, id) })
+			})
+		},
+	}
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return c
+}
+
+func newOffloadScrubCommand(o *tierOptions) *cobra.Command {
+	var output outputFormat
+	var level string
+	var older time.Duration
+	var repair bool
+	c := &cobra.Command{
+		Use: "scrub", Short: "Look at every ledger of the tier once; exit 5 if something is wrong", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			l, err := offload.ParseVerifyLevel(level)
+			if err != nil {
+				return exit(exitUsage, err)
+			}
+			return o.withWorker(c, nil, func(ctx context.Context, _ *tier, w *offload.Worker) error {
+				found := []string{}
+				done, err := w.Scrub(ctx, offload.ScrubOptions{Level: l, Older: older, Repair: repair, Found: func(f offload.Finding) { found = append(found, f.String()) }})
+				for _, p := range done.Problems {
+					fmt.Fprintln(c.ErrOrStderr(), p)
+				}
+				return errors.Join(reportFindings(c, output, done.Ledgers, found), err)
+			})
+		},
+	}
+	addOutputFlag(c, &output)
+	c.Flags().StringVar(&level, "level", "full", "head, sample or full")
+	c.Flags().DurationVar(&older, "older", 0, "only ledgers whose last full look is at least so old")
+	c.Flags().BoolVar(&repair, "repair", false, "repair what is found")
+	return c
+}
+
+func newOffloadOrphansCommand(o *tierOptions) *cobra.Command {
+	var output outputFormat
+	var target string
+	var remove bool
+	c := &cobra.Command{
+		Use: "orphans", Short: "List objects under names of ours that no record names", Args: cobra.NoArgs,
+		Long: "Objects without a good manifest are what an attempt left that nobody remembers: --delete removes those. Strays have a good\n" +
+			"manifest: the metadata store may have been restored from an old backup, and `bindery offload adopt` makes them readable again.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			return o.withWorker(c, nil, func(ctx context.Context, _ *tier, w *offload.Worker) error {
+				list, err := w.Orphans(ctx, target)
+				if err != nil {
+					return err
+				}
+				var rows [][]string
+				for _, x := range list {
+					kind := "orphan"
+					if x.Stray {
+						kind = "stray"
+					} else if remove {
+						if err := w.DeleteOrphan(ctx, x); err != nil {
+							return err
+						}
+						kind = "deleted"
+					}
+					rows = append(rows, []string{x.Target, kind, strconv.FormatInt(int64(x.Name.Ledger), 10), humanBytes(x.Size), x.Modified.UTC().Format(time.RFC3339), x.Key})
+				}
+				if output == outputJSON {
+					return printJSON(c.OutOrStdout(), list)
+				}
+				return printTable(c.OutOrStdout(), []string{"target", "kind", ">ledger", ">size", "modified", "object"}, rows)
+			})
+		},
+	}
+	addOutputFlag(c, &output)
+	c.Flags().StringVar(&target, "target", "", "only on this target")
+	c.Flags().BoolVar(&remove, "delete", false, "delete those that are not strays")
+	return c
+}
+
+func newOffloadAdoptCommand(o *tierOptions) *cobra.Command {
+	var passwordFile string
+	c := &cobra.Command{
+		Use: "adopt ID", Short: "Make a stray, of which only objects are left, readable again", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			id, err := parseLedgerID(args[0])
+			if err != nil {
+				return err
+			}
+			password, err := readPassword(passwordFile)
+			if err != nil {
+				return err
+			}
+			return o.withWorker(c, nil, func(ctx context.Context, _ *tier, w *offload.Worker) error {
+				list, err := w.Orphans(ctx, "")
+				if err != nil {
+					return err
+				}
+				for _, x := range list {
+					if x.Stray && x.Name.Ledger == id && x.Name.Manifest {
+						return w.Adopt(ctx, x, password)
+					}
+				}
+				return fmt.Errorf("no object store has a stray of ledger %d: `bindery offload orphans` lists them", id)
+			})
+		},
+	}
+	c.Flags().StringVar(&passwordFile, "password-file", "", "file with the ledger's password, which objects do not hold")
+	return c
+}
+
+// manifestBytesMax bounds what inspect reads.
+const manifestBytesMax = 1 << 30
+
+func newOffloadInspectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "inspect FILE", Short: "Take a manifest object apart that lies in a file", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer f.Close() //nolint:errcheck // only read
+			data, err := io.ReadAll(io.LimitReader(f, manifestBytesMax))
+			if err != nil {
+				return err
+			}
+			m, err := offload.DecodeManifest(args[0], data)
+			if err != nil {
+				return exit(exitFindings, err)
+			}
+			return printJSON(c.OutOrStdout(), struct {
+				Ledger   int64           `json:"ledger"`
+				Attempt  string          `json:"attempt"`
+				Last     int64           `json:"last_entry"`
+				Length   int64           `json:"payload_bytes"`
+				Geometry string          `json:"geometry"`
+				Cell     int             `json:"cell_bytes"`
+				Stripes  int             `json:"stripes"`
+				Blocks   int             `json:"blocks"`
+				Writer   string          `json:"writer"`
+				Inline   int             `json:"inline_bytes"`
+				Shards   []offload.Shard `json:"shards"`
+			}{int64(m.Ledger), m.Attempt.String(), int64(m.LastEntry), m.Length, m.Geometry.String(), m.CellBytes, m.Stripes(), m.Blocks(), m.Writer, len(m.Inline), m.Shards})
+		},
+	}
+}

@@ -1,0 +1,65 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestOffload takes a ledger out to six folders and through all that may happen to it there: the bookies give it up, two folders
+// are wiped, everything is killed, it is repaired, restored and deleted.
+func TestOffload(t *testing.T) {
+	dir := t.TempDir()
+	s := standalone(t, dir, "--offload-dir", "tier")
+	input, data := randomFile(t, dir, 12<<20)
+	id := strings.TrimSpace(ok(t, dir, "ledger", "write", "--split", "16KiB", input))
+	same := func(args ...string) {
+		t.Helper()
+		require.True(t, ok(t, dir, args...) == string(data), "%v returned other bytes", args)
+	}
+	require.Contains(t, ok(t, dir, "offload", "targets", "ls"), "t6")
+	require.Equal(t, 6, strings.Count(ok(t, dir, "offload", "targets", "check"), " ok\n"))
+
+	require.Contains(t, ok(t, dir, "offload", "ledger", id), "COMPLETE, 4+2")
+	same("offload", "read", id)
+	same("ledger", "read", id)
+	require.Contains(t, ok(t, dir, "offload", "ledger", id, "--release-now"), "RELEASED")
+	require.NotContains(t, ok(t, dir, "ledger", "ls"), "CLOSED", "bookies have nothing any more")
+	same("ledger", "read", id)
+
+	s.kill()
+	for _, name := range []string{"t2", "t5"} {
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "tier", name)))
+	}
+	standalone(t, dir, "--offload-dir", "tier")
+	same("ledger", "read", id)
+	r := command(t, dir, nil, "offload", "verify", id, "--level", "head")
+	require.Equal(t, 5, r.code)
+	require.Contains(t, r.stdout, "target t2")
+	require.Contains(t, r.stdout, "target t5")
+	require.Contains(t, ok(t, dir, "offload", "repair", "--all"), "shards repaired: [")
+	require.Contains(t, ok(t, dir, "offload", "verify", "--all", "--level", "full"), "0 findings")
+	for _, name := range []string{"t1", "t6"} { // two others: redundancy is whole again
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "tier", name)))
+	}
+	same("ledger", "read", id)
+
+	restored := strings.TrimSpace(ok(t, dir, "offload", "restore", id))
+	require.NotEqual(t, id, restored)
+	same("ledger", "read", restored)
+	ok(t, dir, "ledger", "rm", id, "--yes")
+	r = command(t, dir, nil, "ledger", "read", id)
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.complaint(t), "no such ledger")
+	require.Contains(t, ok(t, dir, "offload", "ls"), "DELETING")
+	same("ledger", "read", restored)
+
+	r = command(t, t.TempDir(), nil, "offload", "ls")
+	require.Equal(t, 2, r.code)
+	require.Contains(t, r.complaint(t), "no object stores are named")
+}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/binderylog/bindery/internal/ledger"
 )
 
 const (
@@ -226,9 +224,6 @@ func (c *Collector) deleteExtra(present []int64) error {
 
 // deleteLocked deletes one copy under the ledger's replication lock if the condition still holds.
 func (c *Collector) deleteLocked(id int64, generation uint32) (gone bool, err error) {
-	if ledger.Planted() == ledger.MutantCollectorIgnoresLock {
-		return true, c.delete([]int64{id}, []uint32{generation})
-	}
 	release, ok, err := c.meta.Lock(c.ctx, id)
 	if err != nil {
 		return false, fmt.Errorf("lock ledger %d: %w", id, err)

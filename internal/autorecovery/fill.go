@@ -206,12 +206,6 @@ func (f *filling) publish(ctx context.Context, plan *ledger.Copy) error {
 				return nil
 			}
 			checks := f.lock.Checks()
-			switch ledger.Planted() {
-			case ledger.MutantPublishIgnoresLock:
-				checks = nil
-			case ledger.MutantPublishIgnoresIncarnation:
-				incarnations = nil
-			}
 			for _, k := range incarnations {
 				checks = append(checks, metadata.Check{Key: v.Incarnations.Key(k.Bookie), Version: metadata.Version(k.Version)})
 			}

@@ -252,9 +252,7 @@ func (w *worker) hold(ctx context.Context, id ledger.ID, lock *metadata.Lock) {
 	wg.Go(func() {
 		select {
 		case <-lock.Lost():
-			if ledger.Planted() != ledger.MutantPublishIgnoresLock {
-				cancel(metadata.ErrLockLost)
-			}
+			cancel(metadata.ErrLockLost)
 		case <-work.Done():
 		}
 	})

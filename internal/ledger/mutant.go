@@ -63,13 +63,12 @@ const (
 
 	// What follows only whole clusters show: the model check knows nothing of it.
 	MutantModelled
-	MutantPublishBeforeCopies  // a worker names the new bookie first, and copies then
-	MutantCopiesUnchecked      // a worker copies what it reads without looking at the digest
-	MutantCopiesEndsOnly       // a worker copies the first and the last entry of a place
-	MutantOpenIsFinal          // a worker takes the last fragment of an open ledger for final, and for empty
-	MutantClearedUnseen        // a mark is cleared after the copies without another look, even if they failed
-	MutantCollectorIgnoresLock // a collector deletes copies too many without the ledger's lock and a second look
-	MutantLimboEndsEarly       // limbo ends when the ledger is closed, whatever is there
+	MutantPublishBeforeCopies // a worker names the new bookie first, and copies then
+	MutantCopiesUnchecked     // a worker copies what it reads without looking at the digest
+	MutantCopiesEndsOnly      // a worker copies the first and the last entry of a place
+	MutantOpenIsFinal         // a worker takes the last fragment of an open ledger for final, and for empty
+	MutantClearedUnseen       // a mark is cleared after the copies without another look, even if they failed
+	MutantLimboEndsEarly      // limbo ends when the ledger is closed, whatever is there
 
 	MutantEnd
 )

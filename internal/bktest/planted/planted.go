@@ -61,13 +61,10 @@ func Bugs() []Bug {
 		{"negative-fence-not-waited-for", ledger.MutantNegativeFenceNotWaitedFor, cores, "a fence is answered before its sync when the read finds nothing"},
 		{"fault-is-absence", ledger.MutantFaultIsAbsence, both, "a disk error reads as absence"},
 		{"publish-before-copies", ledger.MutantPublishBeforeCopies, cluster, "a worker names the new bookie first, and copies then"},
-		{"publish-ignores-lock", ledger.MutantPublishIgnoresLock, cluster, "a worker that has lost its lock goes on and publishes"},
-		{"publish-ignores-incarnation", ledger.MutantPublishIgnoresIncarnation, cluster, "a worker publishes a bookie that has been emptied since"},
 		{"copies-unchecked", ledger.MutantCopiesUnchecked, cluster, "a worker copies what it reads without looking at the digest"},
 		{"copies-ends-only", ledger.MutantCopiesEndsOnly, cluster, "a worker copies the first and the last entry of a place"},
 		{"open-is-final", ledger.MutantOpenIsFinal, cluster, "a worker takes an open ledger for closed"},
 		{"cleared-unseen", ledger.MutantClearedUnseen, cluster, "a mark is cleared although copies failed"},
-		{"collector-ignores-lock", ledger.MutantCollectorIgnoresLock, cluster, "a collector deletes copies while a worker makes them"},
 		{"limbo-ends-early", ledger.MutantLimboEndsEarly, cluster, "limbo ends before everything is there"},
 		{"loss-not-listed", ledger.MutantLossNotListed, both, "a bookie that lost its disk serves without looking for its ledgers"},
 	}

@@ -89,8 +89,8 @@ func (d *Disk) Count(op string) int64 {
 	return d.counts[op]
 }
 
-// begin counts an operation and returns what it takes.
-func (d *Disk) begin(op string, took time.Duration) (time.Duration, error) {
+// begin counts an operation and returns what it takes, and what it has to pass through one after the other; nil: nothing.
+func (d *Disk) begin(op string, took time.Duration) (time.Duration, chan struct{}, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.Width > 0 && d.slots == nil {
@@ -106,18 +106,18 @@ func (d *Disk) begin(op string, took time.Duration) (time.Duration, error) {
 	}
 	if d.Fail != nil {
 		if err := d.Fail(op, n); err != nil {
-			return took, err
+			return took, d.slots, err
 		}
 	}
-	return took, nil
+	return took, d.slots, nil
 }
 
 // do takes the time of an operation.
 func (d *Disk) do(op, name string, took time.Duration) error {
-	took, err := d.begin(op, took)
-	if d.slots != nil {
-		d.slots <- struct{}{}
-		defer func() { <-d.slots }()
+	took, slots, err := d.begin(op, took)
+	if slots != nil {
+		slots <- struct{}{}
+		defer func() { <-slots }()
 	}
 	if took > 0 {
 		<-time.After(took)
@@ -320,7 +320,7 @@ func (f *file) WriteAtDSync(p []byte, off int64) (int, error) {
 }
 
 func (f *file) ReadAt(p []byte, off int64) (int, error) {
-	if off >= f.n.size {
+	if size, _ := f.Size(); off >= size {
 		return 0, io.EOF
 	}
 	if err := f.disk.do("read", f.name, f.disk.Read+f.disk.move(int64(len(p)))); err != nil {
@@ -329,7 +329,11 @@ func (f *file) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-func (f *file) Size() (int64, error) { return f.n.size, nil }
+func (f *file) Size() (int64, error) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	return f.n.size, nil
+}
 
 func (f *file) Sync() error {
 	d := f.disk
@@ -358,7 +362,9 @@ func (f *file) Preallocate(size int64) error {
 	if f.disk.Space > 0 && size > f.disk.Space {
 		return &fs.PathError{Op: "fallocate", Path: f.name, Err: syscall.ENOSPC}
 	}
+	f.disk.mu.Lock()
 	f.n.size = max(f.n.size, size)
+	f.disk.mu.Unlock()
 	return f.disk.do("fallocate", f.name, f.disk.Times.Preallocate)
 }
 

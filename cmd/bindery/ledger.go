@@ -80,7 +80,7 @@ func (o *clusterOptions) logger(c *cobra.Command) *slog.Logger {
 
 // with runs f with a client and closes it.
 func (o *clusterOptions) with(c *cobra.Command, f func(ctx context.Context, client *ledgerclient.Client) error) error {
-	if name := targetsFile(""); o.targets == nil && name != "" && o.metadata == "" {
+	if name := targetsFile("", o.metadata); o.targets == nil && name != "" {
 		targets, err := driver.Load(name)
 		if err != nil {
 			return exit(exitUsage, err)

@@ -16,17 +16,17 @@ import (
 	"github.com/binderylog/bindery/offload/objstore/driver"
 )
 
-// targetsFile finds the file that names the object stores: the flag, the environment, the standalone of this directory. ""
-// means that there are none.
-func targetsFile(flag string) string {
+// targetsFile finds the file that names the object stores: the flag, the environment, the standalone of this directory unless
+// another cluster is meant. "" means that there are none.
+func targetsFile(flag, metadata string) string {
 	if flag != "" {
 		return flag
 	}
 	if name := os.Getenv("BINDERY_OFFLOAD__TARGETS"); name != "" {
 		return name
 	}
-	if os.Getenv("BINDERY_METADATA__URI") != "" {
-		return "" // another cluster's
+	if metadata != "" || os.Getenv("BINDERY_METADATA__URI") != "" {
+		return ""
 	}
 	if e, err := readEndpoints(defaultDataDir); err == nil {
 		return e.OffloadTargets
@@ -47,7 +47,7 @@ func (o *tierOptions) addFlags(c *cobra.Command) {
 
 // open opens the targets that are meant.
 func (o *tierOptions) open() (*driver.Targets, error) {
-	name := targetsFile(o.targets)
+	name := targetsFile(o.targets, o.cluster.metadata)
 	if name == "" {
 		return nil, exit(exitUsage, errors.New("no object stores are named: give --targets FILE, set BINDERY_OFFLOAD__TARGETS, or start `bindery standalone --offload-dir DIR` in this directory"))
 	}

@@ -181,10 +181,6 @@ func checkDurability(c *Config) error {
 		}
 	case "off":
 		return errors.New("\"off\" needs repair from peers, which is not in this version")
-	case "sync":
-		if c.Journal.IO == "buffered" {
-			return errors.New("\"sync\" can not be had with journal.io = \"buffered\"; use \"fdatasync\", or say durability = \"relaxed\"")
-		}
 	}
 	return nil
 }

@@ -86,7 +86,6 @@ func TestRefusals(t *testing.T) {
 		{"rate", "[recovery]\nrate = \"0B\"\n", []string{"recovery.rate: 0B is below 1B"}},
 		{"group wait", "[journal]\nmax_group_wait = \"300us\"\n", []string{"outside 0 and 1ms to 20ms"}},
 		{"relaxed", "[journal]\ndurability = \"relaxed\"\n", []string{"needs journal.io = \"buffered\""}},
-		{"sync buffered", "[journal]\nio = \"buffered\"\n", []string{"can not be had"}},
 		{"off", "[journal]\ndurability = \"off\"\n", []string{"not in this version"}},
 		{"memory", "[storage]\nmemory = \"1MiB\"\n", []string{"1MiB is below 128MiB"}},
 		{"gc order", "[gc]\nminor = { below = 0.6 }\n", []string{"gc.minor.below: 0.6 is not below gc.major.below"}},

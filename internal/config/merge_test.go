@@ -85,6 +85,16 @@ func TestMergeRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "1 MiB")
 }
 
+// TestBufferedIsDurable: on spinning disks iobench recommends the page cache followed by fdatasync, which sync can be had with.
+func TestBufferedIsDurable(t *testing.T) {
+	text, err := Merge([]byte("[metadata]\nuri = \"etcd://a:1/ledgers\"\n"), "iobench", []Edit{{"journal.io", `"buffered"`, ""}})
+	require.NoError(t, err)
+	l, err := LoadText(text)
+	require.NoError(t, err)
+	require.Equal(t, "sync", l.Journal.Durability)
+	require.Equal(t, "buffered", l.Journal.IO)
+}
+
 func FuzzMerge(f *testing.F) {
 	f.Add("[journal]\nio = \"auto\" # mine\n")
 	f.Add("journal = { io = \"auto\", }\n[gc]\n")

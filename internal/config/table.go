@@ -158,7 +158,7 @@ var settings = []*Setting{
 	},
 	{
 		Key: "journal.io", Default: "auto", OneOf: []string{"auto", "dsync", "fdatasync", "rwf_dsync", "uring", "buffered"},
-		Doc:   "How a group is made durable. auto probes the disk at start and logs the choice.",
+		Doc:   "How a group is made durable. auto probes the disk at start and logs the choice. buffered: through the page cache, then fdatasync; without that sync if durability is relaxed.",
 		Why:   "Disks differ; a probe of a second knows better than a default.",
 		field: func(c *Config) any { return &c.Journal.IO }, check: checkIO,
 	},

@@ -322,3 +322,23 @@ func TestSettingsChangedBetweenRunsDoNotLowerWhatMustArrive(t *testing.T) {
 	require.Zero(t, w.record(l.id).Missing())
 	w.requireReadable(l)
 }
+
+func TestOneBlockLeavesShardsEmpty(t *testing.T) {
+	w := six(t)
+	l := w.add(ledgerSpec{sizes: []int{5}})
+	x := w.worker("w", func(o *Options) { o.InlineBytes = -1 })
+	defer x.Close()
+	require.NoError(t, x.Offload(t.Context(), l.id))
+	require.False(t, w.record(l.id).Inline)
+	w.requireReadable(l)
+	w.requireClean()
+	target, _ := w.shard(l, 3)
+	w.stores[target].Wipe()
+	findings, err := x.Verify(t.Context(), l.id, VerifyFull)
+	require.NoError(t, err)
+	require.NotEmpty(t, findings, "an empty shard is missed too")
+	_, err = x.Repair(t.Context(), l.id, RepairOptions{})
+	require.NoError(t, err)
+	w.janitor(x)
+	w.requireClean()
+}

@@ -1,7 +1,6 @@
 package loadgen
 
 import (
-	"encoding/base64"
 	"fmt"
 	"io"
 	"sort"
@@ -75,7 +74,7 @@ func (r *Result) finish(h *hdr.Histogram, elapsed time.Duration, keepHistogram b
 	}
 	if keepHistogram {
 		if b, err := h.Encode(hdr.V2CompressedEncodingCookieBase); err == nil {
-			r.Histogram = base64.StdEncoding.EncodeToString(b)
+			r.Histogram = string(b) // base64 already
 		}
 	}
 	for _, u := range []*Usage{&r.Generator, r.Server} {

@@ -190,10 +190,23 @@ func (n *Net) garbleLocked(b []byte) {
 	})
 }
 
-// Heal ends every Block and Lag.
+// Heal ends every Block and Lag, also for what is on its way.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	soon := time.Now().Add(2 * n.base)
+	for p := range n.pairs {
+		for _, e := range p.ends {
+			for i := range e.segs {
+				if e.segs[i].at.After(soon) {
+					e.segs[i].at = soon
+				}
+			}
+			if e.last.After(soon) {
+				e.last = soon
+			}
+		}
+	}
 	clear(n.blocked)
 	clear(n.lag)
 	clear(n.garbled)

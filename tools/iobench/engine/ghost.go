@@ -32,8 +32,8 @@ type ghost struct {
 }
 
 // NewGhost returns one whose files lie in dir. It fails with errors.ErrUnsupported where files must have names.
-func NewGhost(real vfs.FS, dir string) (*Ghost, error) {
-	temp, ok := real.(Unnamed)
+func NewGhost(fsys vfs.FS, dir string) (*Ghost, error) {
+	temp, ok := fsys.(Unnamed)
 	if !ok {
 		return nil, errors.ErrUnsupported
 	}
@@ -41,7 +41,7 @@ func NewGhost(real vfs.FS, dir string) (*Ghost, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ghost{real: real, temp: temp, dir: dir, files: map[string]*ghost{}, dirs: map[string]bool{}}, f.Close()
+	return &Ghost{real: fsys, temp: temp, dir: dir, files: map[string]*ghost{}, dirs: map[string]bool{}}, f.Close()
 }
 
 // Close gives up all files.

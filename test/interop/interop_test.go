@@ -94,7 +94,7 @@ func TestInterop(t *testing.T) {
 // Pulsar and its drivers, and a part of it with these drivers on ZooKeeper.
 func TestInteropWithPulsarsDrivers(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out with -short")
+		t.Skip("takes minutes: runs in make interop, which is without -short")
 	}
 	programs := pairings(t, etcd{}, "etcd-", []string{pulsarBookKeeper})
 	t.Run("ids", func(t *testing.T) { ids64(t, etcd{}, "etcd-ids", programs) })

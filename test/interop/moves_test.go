@@ -17,14 +17,14 @@ import (
 // clients write. Nothing that was acknowledged is lost, and no ledger names a bookie that has gone.
 func TestFleetMoves(t *testing.T) {
 	if testing.Short() {
-		t.Skip("left out with -short")
+		t.Skip("takes minutes: runs in make interop, which is without -short")
 	}
 	onEachSide(t, fleetMoves)
 }
 
 func fleetMoves(t *testing.T, at metadataStore, name, version string) {
 	if _, same := at.(pulsarZooKeeper); same {
-		t.Skip("the same ZooKeeper under another name")
+		t.Skip("this is the same ZooKeeper under another name: runs as zk+hierarchical and on etcd")
 	}
 	f := startFleet(t, at, "moves-"+name, version, version, version, version)
 	j := startJava(t, version)

@@ -53,9 +53,6 @@ func TestStatement39S3(t *testing.T) {
 		sum  Checksum
 	}{{"http", s3test.Options{}, CRC32C}, {"https", s3test.Options{TLS: true}, CRC32C}, {"http md5", s3test.Options{}, MD5}} {
 		t.Run(c.name, func(t *testing.T) {
-			if testing.Short() && c.name != "http" {
-				t.Skip("the long run takes each kind of server and checksum")
-			}
 			srv := s3test.Start(t, c.o)
 			objstoretest.Run(t, func(t *testing.T) objstore.Store {
 				o := options(t, srv)

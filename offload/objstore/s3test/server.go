@@ -53,7 +53,7 @@ func Start(t testing.TB, o Options) *Server {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("build tools/s3server: %v", err)
 		}
-		t.Skipf("no S3 server: %v", err)
+		t.Skipf("this test runs tools/s3server, which the go command has to be able to build: make the Go module proxy reachable: %v", err)
 	}
 	s := &Server{Dir: t.TempDir()}
 	if err := os.MkdirAll(filepath.Join(s.Dir, "data", Bucket), 0o755); err != nil {

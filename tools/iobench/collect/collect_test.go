@@ -73,7 +73,7 @@ esac
 func fake(t *testing.T) (Options, string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
-		t.Skip("needs a POSIX shell")
+		t.Skip("a shell script plays ssh: runs on every system but Windows")
 	}
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ssh"), []byte(fakeSSH), 0o755))

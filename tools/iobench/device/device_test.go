@@ -221,7 +221,7 @@ func TestSymbolicLinkLeadsToTheRealDirectory(t *testing.T) {
 // TestPitfall14TwoRunsAtOnce: the second run on a disk is refused, whatever directory it names; so is one beside a bookie.
 func TestPitfall14TwoRunsAtOnce(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("the lock is a socket name of Linux")
+		t.Skip("the lock is a socket name that only Linux has: runs on Linux")
 	}
 	f := &Facts{Device: result.Device{Dir: t.TempDir()}, Number: "999:" + filepath.Base(t.TempDir()) + t.Name()}
 	first, err := f.Lock(t.Context())

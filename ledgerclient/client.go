@@ -265,6 +265,13 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Writer, error) {
 	if _, ok := m.Custom["bindery.tier"]; !ok {
 		m.Custom["bindery.tier"] = []byte("release")
 	}
+	if o.ID != nil && c.tier != nil { // an id of the store's is new in any case
+		if err := c.OffloadRecords().MayCreate(ctx, *o.ID); errors.Is(err, metadata.ErrExists) {
+			return nil, fmt.Errorf("create ledger %d: %w: %w", *o.ID, ErrLedgerExists, err)
+		} else if err != nil {
+			return nil, fmt.Errorf("create ledger: %w", metaError(err))
+		}
+	}
 	for {
 		id, err := c.newID(ctx, o.ID)
 		if err != nil {

@@ -123,6 +123,9 @@ func TestLedgerThatMovesToTheTier(t *testing.T) {
 	_, err = plain.Open(ctx, id, OpenOptions{Admin: true})
 	require.ErrorIs(t, err, ErrNoSuchLedger, "for who does not know the tier it does not exist")
 
+	_, err = client.Create(ctx, CreateOptions{ID: &id})
+	require.ErrorIs(t, err, ErrLedgerExists, "its record is gone, its entries are not")
+
 	require.NoError(t, client.Delete(ctx, id))
 	require.ErrorIs(t, client.Delete(ctx, id), ErrNoSuchLedger)
 	_, err = client.Open(ctx, id, OpenOptions{Admin: true})

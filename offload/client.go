@@ -8,8 +8,8 @@ import (
 	"github.com/binderylog/bindery/internal/metadata"
 )
 
-// DeleteLedger is Worker.Delete for whoever only reads: deletion needs the records alone, and a janitor removes the objects. A
-// ledger that the tier does not know, or that is gone already, is metadata.ErrNoLedger.
+// DeleteLedger is Records.Delete for the ledger client: a ledger that the tier does not know, or that is gone already, is
+// metadata.ErrNoLedger.
 func (r *Reader) DeleteLedger(ctx context.Context, id ledger.ID) error {
 	rec, _, err := r.o.Records.Read(ctx, id)
 	if err == nil && rec.State == StateDeleting {
@@ -18,7 +18,7 @@ func (r *Reader) DeleteLedger(ctx context.Context, id ledger.ID) error {
 		}
 	}
 	if err == nil {
-		err = (&Worker{o: Options{Records: r.o.Records}}).Delete(ctx, id)
+		err = r.o.Records.Delete(ctx, id)
 	}
 	if errors.Is(err, ErrNoRecord) {
 		return errors.Join(metadata.ErrNoLedger, err)

@@ -66,7 +66,7 @@ func (w *Worker) CleanLedger(ctx context.Context, id ledger.ID, s *Swept) error 
 	if s == nil {
 		s = &Swept{}
 	}
-	l, err := w.look(ctx, id)
+	l, err := w.o.Records.look(ctx, id)
 	if err != nil || l.record == nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (w *Worker) janitorWrite(ctx context.Context, id ledger.ID, l *seen, x prot
 		w.m.abandoned.Inc()
 	}
 	var cause error
-	if o := w.send(ctx, id, r, x, &cause); o == protocol.Failed {
+	if o := w.o.Records.send(ctx, id, r, x, &cause); o == protocol.Failed {
 		return cause
 	}
 	return nil

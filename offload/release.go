@@ -27,7 +27,7 @@ func (w *Worker) Release(ctx context.Context, id ledger.ID, now bool) error {
 		switch a.Do {
 		case protocol.Read:
 			var err error
-			if s, err = w.look(ctx, id); err != nil {
+			if s, err = w.o.Records.look(ctx, id); err != nil {
 				return err
 			}
 			e = protocol.Event{Kind: protocol.EventSeen, Seen: s.view(), LagOver: s.record != nil && (now || w.lagOver(s.record))}
@@ -35,7 +35,7 @@ func (w *Worker) Release(ctx context.Context, id ledger.ID, now bool) error {
 			cause = w.checkForRelease(ctx, id, &s)
 			e = protocol.Event{Kind: protocol.EventChecked, OK: cause == nil}
 		case protocol.Send:
-			e = protocol.Event{Kind: protocol.EventWrote, Outcome: w.send(ctx, id, w.releaseRecord(&s, a.Write), a.Write, &cause)}
+			e = protocol.Event{Kind: protocol.EventWrote, Outcome: w.o.Records.send(ctx, id, w.releaseRecord(&s, a.Write), a.Write, &cause)}
 		case protocol.Wait:
 			return fmt.Errorf("ledger %d: %w", id, ErrNotYet)
 		case protocol.Finish:
@@ -100,7 +100,7 @@ func idleRecord(s *seen, x protocol.Write, now int64) *Record {
 
 // Delete makes an offloaded ledger be gone for everybody: one transaction turns the record into DELETING and deletes the ledger's own,
 // if it still exists. The objects are removed by Clean. ErrNoRecord says that the tier knows nothing of the ledger.
-func (w *Worker) Delete(ctx context.Context, id ledger.ID) error {
+func (r *Records) Delete(ctx context.Context, id ledger.ID) error {
 	rules := &protocol.Deletion{}
 	var s seen
 	var cause error
@@ -110,7 +110,7 @@ func (w *Worker) Delete(ctx context.Context, id ledger.ID) error {
 		switch a.Do {
 		case protocol.Read:
 			var err error
-			if s, err = w.look(ctx, id); err != nil {
+			if s, err = r.look(ctx, id); err != nil {
 				return err
 			}
 			if s.record == nil {
@@ -118,7 +118,7 @@ func (w *Worker) Delete(ctx context.Context, id ledger.ID) error {
 			}
 			e = protocol.Event{Kind: protocol.EventSeen, Seen: s.view()}
 		case protocol.Send:
-			e = protocol.Event{Kind: protocol.EventWrote, Outcome: w.send(ctx, id, deletingRecord(s.record), a.Write, &cause)}
+			e = protocol.Event{Kind: protocol.EventWrote, Outcome: r.send(ctx, id, deletingRecord(s.record), a.Write, &cause)}
 		case protocol.Finish:
 			return nil
 		default:
@@ -127,6 +127,9 @@ func (w *Worker) Delete(ctx context.Context, id ledger.ID) error {
 		a = rules.Step(e)
 	}
 }
+
+// Delete is Records.Delete.
+func (w *Worker) Delete(ctx context.Context, id ledger.ID) error { return w.o.Records.Delete(ctx, id) }
 
 func deletingRecord(old *Record) *Record {
 	r := old.Clone()
@@ -154,7 +157,7 @@ func (w *Worker) Verify(ctx context.Context, id ledger.ID, level VerifyLevel) ([
 
 // open reads the record of a ledger that is in the tier, and its manifest.
 func (w *Worker) open(ctx context.Context, id ledger.ID) (seen, *copyOf, error) {
-	s, err := w.look(ctx, id)
+	s, err := w.o.Records.look(ctx, id)
 	if err != nil {
 		return s, nil, err
 	}

@@ -218,14 +218,14 @@ type seen struct {
 }
 
 // look reads the offload record, then the ledger's.
-func (w *Worker) look(ctx context.Context, id ledger.ID) (s seen, err error) {
-	s.record, s.version, err = w.o.Records.Read(ctx, id)
+func (r *Records) look(ctx context.Context, id ledger.ID) (s seen, err error) {
+	s.record, s.version, err = r.Read(ctx, id)
 	if errors.Is(err, ErrNoRecord) {
 		s.record, s.version = nil, metadata.Absent
 	} else if err != nil {
 		return s, err
 	}
-	s.meta, s.mver, err = w.o.Records.Ledger(ctx, id)
+	s.meta, s.mver, err = r.Ledger(ctx, id)
 	if errors.Is(err, metadata.ErrNoLedger) {
 		s.meta, s.mver, err = nil, metadata.Absent, nil
 	}
@@ -344,7 +344,7 @@ func (w *Worker) run(ctx context.Context, j *job) error {
 		var e protocol.Event
 		switch a.Do {
 		case protocol.Read:
-			s, err := w.look(ctx, j.id)
+			s, err := w.o.Records.look(ctx, j.id)
 			if err != nil {
 				return err
 			}
@@ -402,13 +402,13 @@ func (w *Worker) write(ctx context.Context, j *job, x protocol.Write) (protocol.
 	if err != nil {
 		return 0, err
 	}
-	return w.send(ctx, j.id, r, x, &j.err), nil
+	return w.o.Records.send(ctx, j.id, r, x, &j.err), nil
 }
 
 // send makes a write and says what became of it.
-func (w *Worker) send(ctx context.Context, id ledger.ID, r *Record, x protocol.Write, cause *error) protocol.Outcome {
+func (r *Records) send(ctx context.Context, id ledger.ID, rec *Record, x protocol.Write, cause *error) protocol.Outcome {
 	cond := LedgerCond{Check: x.Ledger == protocol.LedgerAt, Delete: x.Ledger == protocol.LedgerDelete, Version: metadata.Version(x.LedgerVer)}
-	_, err := w.o.Records.Write(ctx, id, r, metadata.Version(x.Record), cond)
+	_, err := r.Write(ctx, id, rec, metadata.Version(x.Record), cond)
 	*cause = err
 	return outcomeOf(err)
 }

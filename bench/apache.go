@@ -47,9 +47,9 @@ func (a *apacheBookies) addresses() (list []string) {
 
 // apacheHere has everything fetched before anything is measured.
 func apacheHere(ctx context.Context) error {
-	_, err := apache.BookKeeper(ctx, apache.BookKeeperVersion)
+	_, err := apache.ClassPath(ctx, apache.BookKeeper(apache.BookKeeperVersion))
 	if err == nil {
-		_, err = apache.ZooKeeper(ctx)
+		_, err = apache.ClassPath(ctx, apache.ZooKeeper())
 	}
 	return err
 }
@@ -64,7 +64,7 @@ func (a *apacheBookies) start(ctx context.Context, bookies int) error {
 	if err := a.startZooKeeper(ctx); err != nil {
 		return err
 	}
-	classPath, err := apache.BookKeeper(ctx, apache.BookKeeperVersion)
+	classPath, err := apache.ClassPath(ctx, apache.BookKeeper(apache.BookKeeperVersion))
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (a *apacheBookies) startZooKeeper(ctx context.Context) error {
 	if a.zk != nil {
 		return nil
 	}
-	classPath, err := apache.ZooKeeper(ctx)
+	classPath, err := apache.ClassPath(ctx, apache.ZooKeeper())
 	if err != nil {
 		return err
 	}

@@ -9,15 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-)
 
-// zooKeeperVersion is the ZooKeeper that tests start.
-const zooKeeperVersion = "3.9.5"
+	"github.com/binderylog/bindery/internal/apache"
+)
 
 // What the server prints goes to this file in its directory; the end of it is shown when the test fails.
 const (
@@ -38,7 +36,8 @@ type ZooKeeper struct {
 // StartZooKeeper starts a server whose files and output are in dir, with a tick of so many milliseconds. It dies with the test.
 func StartZooKeeper(t testing.TB, dir string, tick int) *ZooKeeper {
 	t.Helper()
-	classPath := Jars(t, "zookeeper", "zookeeper", zooKeeperVersion)
+	classPath, err := apache.ClassPath(context.Background(), apache.ZooKeeper())
+	orSkip(t, err)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
@@ -58,10 +57,9 @@ func (z *ZooKeeper) Start() {
 	f, err := os.OpenFile(filepath.Join(z.dir, logFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	require.NoError(z.t, err)
 	defer f.Close()
-	z.cmd = exec.CommandContext(context.Background(), "java", "-Xmx2g", "-XX:+UseSerialGC", "-cp", z.classPath,
+	z.cmd = apache.Java(context.Background(), []string{z.classPath}, []string{"-Xmx2g", "-XX:+UseSerialGC"},
 		"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"))
 	z.cmd.Stdout, z.cmd.Stderr = f, f
-	z.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(z.t, z.cmd.Start())
 	require.Eventually(z.t, z.serves, time.Minute, 50*time.Millisecond, "ZooKeeper does not start")
 }

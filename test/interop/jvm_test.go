@@ -20,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/binderylog/bindery/internal/apache"
 	"github.com/binderylog/bindery/internal/jvmtest"
 )
 
@@ -46,26 +47,16 @@ func bookkeeperJars(t testing.TB, version string) string {
 
 // jvm returns a command that runs a main class. It dies with the test.
 func jvm(heap string, classPath []string, main string, args ...string) *exec.Cmd {
-	var flags []string
-	for _, p := range []string{
-		"java.base/java.nio", "java.base/sun.nio.ch", "java.base/java.io", "java.base/java.util.zip", "java.base/java.lang", "java.base/java.net",
-		"java.base/jdk.internal.misc", "java.base/jdk.internal.platform", "java.management/sun.management", "jdk.management/com.sun.management.internal",
-	} {
-		flags = append(flags, "--add-opens", p+"=ALL-UNNAMED")
-	}
 	config, err := filepath.Abs("java/log4j2.xml")
 	if err != nil {
 		panic(err)
 	}
-	flags = append(flags, "-Xmx"+heap, "-XX:MaxDirectMemorySize="+heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-		"-Dio.netty.tryReflectionSetAccessible=true", "-Dlog4j2.configurationFile="+config,
+	return apache.Java(context.Background(), classPath, []string{
+		"-Xmx" + heap, "-XX:MaxDirectMemorySize=" + heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.configurationFile=" + config,
 		// Pulsar's drivers for metadata-store: URIs; without its jars they are passed over.
 		"-Dbookkeeper.metadata.bookie.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
 		"-Dbookkeeper.metadata.client.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
-		"-cp", strings.Join(classPath, ":"), main)
-	cmd := exec.Command("java", append(flags, args...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return cmd
+	}, main, args...)
 }
 
 // process is a program in the background with its output in a file.

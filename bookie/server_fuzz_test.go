@@ -58,8 +58,10 @@ func FuzzConnection(f *testing.F) {
 			t.Fatal("the connection hangs")
 		}
 		_ = nc.Close()
-		require.Eventually(t, func() bool { return b.srv.m.connections.Load() == 0 && b.srv.used() == 0 }, 10*time.Second, time.Millisecond)
-		require.Zero(t, b.srv.polls.Load())
+		// A poll that ended while it waited for a read worker is counted until the worker has seen it.
+		require.Eventually(t, func() bool {
+			return b.srv.m.connections.Load() == 0 && b.srv.used() == 0 && b.srv.polls.Load() == 0
+		}, 10*time.Second, time.Millisecond)
 	})
 }
 

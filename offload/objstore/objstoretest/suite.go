@@ -467,11 +467,15 @@ func (s *suite) canceled() {
 }
 
 func (s *suite) concurrent() {
-	const n = 24
+	const n, prefixes = 24, 4
+	// A server that keeps objects as files removes a folder with its last object, and then refuses what is put there at that moment: one stays.
+	for i := range prefixes {
+		s.put(fmt.Sprintf("many/%02x/stays", i), nil)
+	}
 	errs := make(chan error, n)
 	for i := range n {
 		go func() {
-			key := fmt.Sprintf("many/%02x/%d", i%4, i)
+			key := fmt.Sprintf("many/%02x/%d", i%prefixes, i)
 			data := Bytes(uint64(i), 10_000+i)
 			errs <- func() error {
 				for range 3 {
@@ -498,5 +502,5 @@ func (s *suite) concurrent() {
 	}
 	found, err := s.store.List(s.ctx, "many/", "", 10)
 	require.NoError(s, err)
-	require.Empty(s, found)
+	require.Len(s, found, prefixes)
 }

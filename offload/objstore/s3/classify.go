@@ -48,11 +48,7 @@ var codes = map[string]objstore.Kind{
 	"StorageFull": objstore.KindFull, "EntityTooLarge": objstore.KindMisuse, "EntityTooSmall": objstore.KindMisuse, "InvalidPart": objstore.KindMisuse,
 	"InvalidPartOrder": objstore.KindMisuse, "InvalidArgument": objstore.KindMisuse, "InvalidRequest": objstore.KindMisuse, "MalformedXML": objstore.KindMisuse,
 	"KeyTooLongError": objstore.KindMisuse, "MethodNotAllowed": objstore.KindMisuse, "NotImplemented": objstore.KindMisuse,
-	"ObjectParentIsFile": objstore.KindMisuse, "XMinioParentIsObject": objstore.KindMisuse, "XMinioInvalidObjectName": objstore.KindMisuse,
-
-	// A gateway over a folder says so too when the last other object of the key's folder is deleted, and the folder with it, during the request. No key
-	// of ours is the folder of another.
-	"ExistingObjectIsDirectory": objstore.KindTransient,
+	"ObjectParentIsFile": objstore.KindMisuse, "ExistingObjectIsDirectory": objstore.KindMisuse, "XMinioParentIsObject": objstore.KindMisuse, "XMinioInvalidObjectName": objstore.KindMisuse,
 }
 
 // statuses says what a status means without a code of the table above.

@@ -106,7 +106,6 @@ func TestUnclearWrites(t *testing.T) {
 		{"cut request", faultproxy.CutRequest(5000), objstore.KindTransient, true, false},
 		{"500", faultproxy.Refuse(500, "InternalError"), objstore.KindTransient, true, false},
 		{"503", faultproxy.Refuse(503, "SlowDown"), objstore.KindThrottled, false, false},
-		{"409 of a folder", faultproxy.Refuse(409, "ExistingObjectIsDirectory"), objstore.KindTransient, true, false},
 		{"507", faultproxy.Refuse(507, "QuotaExceeded"), objstore.KindFull, false, false},
 		{"412", faultproxy.Refuse(412, "PreconditionFailed"), objstore.KindExists, false, false},
 		{"409", faultproxy.Refuse(409, "ConditionalRequestConflict"), objstore.KindExists, false, false},

@@ -85,7 +85,7 @@ func NewService(w *Worker, o ServiceOptions) *Service {
 // Start begins: first with what a former run left unfinished.
 func (s *Service) Start() {
 	s.wg.Go(func() {
-		s.ledgers(s.w.Unfinished())
+		s.resume()
 		s.repeat(s.o.Every, 0, func() { s.ledgers(s.wanted()) })
 	})
 	s.wg.Go(func() { s.repeat(s.o.CleanEvery, s.o.CleanEvery, s.clean) })
@@ -100,6 +100,22 @@ func (s *Service) Start() {
 
 // fullParts is in how many rounds the full scrub looks for ledgers that are due.
 const fullParts = 30
+
+// A killed worker's locks outlive it by a lease; after that it has the length of Options.TakeOver before others displace it.
+const (
+	resumeFor   = 30 * time.Second
+	resumeEvery = time.Second
+)
+
+// resume goes on with what a former run left unfinished, as soon as that one's locks are gone.
+func (s *Service) resume() {
+	for until := time.Now().Add(resumeFor); ; {
+		s.ledgers(s.w.Unfinished())
+		if len(s.w.Unfinished()) == 0 || time.Now().After(until) || sleep(s.ctx, resumeEvery) != nil {
+			return
+		}
+	}
+}
 
 // Close ends the service and waits for it.
 func (s *Service) Close() {

@@ -53,7 +53,7 @@ type Options struct {
 	DeletionLag time.Duration // between commit and release; -1: never release
 	Grace       time.Duration // between two passes of the janitor; default 1 h, above the longest request with its retries
 	Abandon     time.Duration // an attempt that nobody goes on with becomes garbage; default 24 h
-	TakeOver    time.Duration // how long a lock is held before an attempt found there is displaced; default 20 s, above two leases
+	TakeOver    time.Duration // how long an attempt whose lock is free is left to whoever began it; default 20 s, above two leases
 
 	now func() time.Time
 }
@@ -274,30 +274,11 @@ func newAttemptID() (id AttemptID) {
 // Offload takes a closed ledger into the tier, going on where a former run of this worker stopped. It returns nil once the tier
 // has the ledger, or a *StoppedError. What it has sent stays for a later try.
 func (w *Worker) Offload(ctx context.Context, id ledger.ID) error {
-	lock, ok, err := w.o.Records.Lock(ctx, id, w.o.Name)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return &StoppedError{Ledger: id, Reason: protocol.Busy}
-	}
-	defer lock.Release(ctx)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	released := make(chan struct{})
-	defer close(released)
-	go func() { // ends with this call
-		select {
-		case <-lock.Lost():
-			cancel(errors.New("offload: the metadata session was lost; the attempt goes on with a later try"))
-		case <-released:
-		}
-	}()
 	start := time.Now()
 	w.m.started.Inc()
 	w.progress.begin(id, w.o.now())
 	defer w.progress.end(id)
-	err = w.offload(ctx, id)
+	err := w.takeIn(ctx, id)
 	var s *StoppedError
 	switch {
 	case err == nil:
@@ -314,27 +295,71 @@ func (w *Worker) Offload(ctx context.Context, id ledger.ID) error {
 	return err
 }
 
-func (w *Worker) offload(ctx context.Context, id ledger.ID) error {
+// takeIn offloads a ledger, or displaces an attempt that nobody goes on with.
+func (w *Worker) takeIn(ctx context.Context, id ledger.ID) error {
+	other, err := w.holding(ctx, id, AttemptID{})
+	if other == (AttemptID{}) {
+		return err
+	}
+	// Somebody began and holds no lock any more. A lease may just have ended, and whoever was killed comes back and goes on with what it
+	// has sent: for that the lock stays free meanwhile.
+	if err := sleep(ctx, w.o.TakeOver); err != nil {
+		return err
+	}
+	_, err = w.holding(ctx, id, other)
+	return err
+}
+
+// holding offloads a ledger with its lock in hand. displace, if any, is an attempt of somebody else that has had its time; other returns
+// one that stands in the way.
+func (w *Worker) holding(ctx context.Context, id ledger.ID, displace AttemptID) (other AttemptID, err error) {
+	lock, ok, err := w.o.Records.Lock(ctx, id, w.o.Name)
+	if err != nil {
+		return other, err
+	}
+	if !ok {
+		return other, &StoppedError{Ledger: id, Reason: protocol.Busy}
+	}
+	defer lock.Release(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	released := make(chan struct{})
+	defer close(released)
+	go func() { // ends with this call
+		select {
+		case <-lock.Lost():
+			cancel(errors.New("offload: the metadata session was lost; the attempt goes on with a later try"))
+		case <-released:
+		}
+	}()
+	return w.offload(ctx, id, displace)
+}
+
+func (w *Worker) offload(ctx context.Context, id ledger.ID, displace AttemptID) (other AttemptID, err error) {
 	mine := false
 	if left := w.notes.of(id); left != nil {
 		err := w.run(ctx, &job{id: id, left: left, begin: &left.begin, noted: true, attempt: &protocol.Attempt{ID: left.attempt, Resumed: true}})
 		var s *StoppedError
 		mine = errors.Is(err, errAbandon)
 		if !errors.As(err, &s) || s.Reason != protocol.Displaced && !mine {
-			return err
+			return other, err
 		}
 	}
-	// What this worker gave up itself, with the lock in hand, it may displace at once.
-	err := w.run(ctx, &job{id: id, attempt: &protocol.Attempt{ID: newAttemptID(), TakeOver: mine}})
+	takeOver := mine // what this worker gave up itself, with the lock in hand, it may displace at once
+	if displace != (AttemptID{}) {
+		r, _, err := w.o.Records.Read(ctx, id)
+		if err != nil && !errors.Is(err, ErrNoRecord) {
+			return other, err
+		}
+		takeOver = takeOver || r != nil && r.Attempt == displace
+	}
+	j := &job{id: id, attempt: &protocol.Attempt{ID: newAttemptID(), TakeOver: takeOver}}
+	err = w.run(ctx, j)
 	var s *StoppedError
-	if !errors.As(err, &s) || s.Reason != protocol.Busy {
-		return err
+	if errors.As(err, &s) && s.Reason == protocol.Busy {
+		other = j.seen.record.Attempt
 	}
-	// Somebody began and holds no lock any more. Its lease may just have ended: give it time to notice.
-	if err := sleep(ctx, w.o.TakeOver); err != nil {
-		return err
-	}
-	return w.run(ctx, &job{id: id, attempt: &protocol.Attempt{ID: newAttemptID(), TakeOver: true}})
+	return other, err
 }
 
 // run drives the rules until they finish or stop.

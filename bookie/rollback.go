@@ -248,6 +248,9 @@ func (b *Bookie) watchStore(ctx context.Context) {
 		case <-b.ids.news:
 		}
 		err := b.checkStore(ctx)
+		if err == nil {
+			b.o.Metadata.Replication.Settle(ctx) // locks that the collector could not give back
+		}
 		wait = b.o.StoreCheckInterval
 		if err != nil && !errors.Is(err, ErrStoreRolledBack) {
 			b.o.Logger.Debug("the metadata store could not be looked at", "err", err)

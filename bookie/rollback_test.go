@@ -158,6 +158,31 @@ func TestStoreRolledBack(t *testing.T) {
 	s.eventuallyRegistered(false)
 }
 
+// TestLockLeftByTheCollector: a replication lock that the collector could not give back goes soon, though nothing takes another
+// one in this process; until then no worker could copy the ledger.
+func TestLockLeftByTheCollector(t *testing.T) {
+	ctx := context.Background()
+	s := newSite(t)
+	s.mod = func(o *Options) { o.StoreCheckInterval = 5 * time.Millisecond }
+	b := s.start()
+	release, ok, err := s.views.Replication.Locker("b1")(ctx, 7)
+	require.NoError(t, err)
+	require.True(t, ok)
+	s.store.SetFaults(func(op memmeta.Op) memmeta.Fault {
+		if op.Name == "txn" {
+			return memmeta.Fault{Err: os.ErrDeadlineExceeded}
+		}
+		return memmeta.Fault{}
+	})
+	release()
+	s.store.SetFaults(nil)
+	require.Eventually(t, func() bool {
+		holder, err := s.views.Replication.Holder(ctx, 7)
+		return err == nil && holder == ""
+	}, time.Minute, 10*time.Millisecond)
+	s.stop(b)
+}
+
 func FuzzDecodeIDs(f *testing.F) {
 	f.Add(encodeIDs(0))
 	f.Add(encodeIDs(1 << 62))

@@ -54,8 +54,9 @@ func (d *lockDoubts) remove(token string) {
 	d.list = slices.DeleteFunc(d.list, func(l doubtfulLock) bool { return l.token == token })
 }
 
-// settle removes what locks in doubt have left. What fails is tried again at the next call.
-func (r *Replication) settle(ctx context.Context) {
+// Settle removes what locks in doubt have left; without any it does nothing. What fails is tried again at the next call. Lock and
+// Locked call it, and a bookie now and then: its collector may not take a lock again for long.
+func (r *Replication) Settle(ctx context.Context) {
 	for _, l := range r.doubts.due(time.Now()) {
 		select {
 		case <-l.session.Done():

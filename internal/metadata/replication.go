@@ -235,7 +235,7 @@ func (l *Lock) Lost() <-chan struct{} { return l.session.Done() }
 
 // Lock takes a ledger's replication lock for owner, a name for people. ok is false if somebody holds it.
 func (r *Replication) Lock(ctx context.Context, id ledger.ID, owner string) (_ *Lock, ok bool, err error) {
-	r.settle(ctx)
+	r.Settle(ctx)
 	s, err := r.store.Session(ctx)
 	if err != nil {
 		return nil, false, fmt.Errorf("lock ledger %d: %w", id, err)
@@ -282,7 +282,7 @@ func (r *Replication) adopt(ctx context.Context, l *Lock, id ledger.ID) (*Lock, 
 }
 
 // Release gives the lock back. A lock that is gone is no error. One that could not be released is tried again by later calls of
-// Lock and Locked, and goes with its session.
+// Settle, and goes with its session.
 func (l *Lock) Release(ctx context.Context) error {
 	var t Txn
 	for _, c := range l.checks {
@@ -310,7 +310,7 @@ func (r *Replication) Holder(ctx context.Context, id ledger.ID) (string, error) 
 
 // Locked returns the holders of all locks by ledger.
 func (r *Replication) Locked(ctx context.Context) (map[ledger.ID]string, error) {
-	r.settle(ctx)
+	r.Settle(ctx)
 	held := map[ledger.ID]string{}
 	prefix := r.root + "/" + nameLocks + "/"
 	for after := ""; ; {
@@ -340,7 +340,7 @@ func (r *Replication) Locker(owner string) func(ctx context.Context, id ledger.I
 		return func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 			defer cancel()
-			_ = l.Release(ctx) // what is left goes with the session
+			_ = l.Release(ctx) // what is left is Settle's
 		}, true, nil
 	}
 }

@@ -36,6 +36,7 @@ func newOffloadCommand() *cobra.Command {
 		newOffloadRestoreCommand(&o),
 		newOffloadDeleteCommand(&o),
 		newOffloadScrubCommand(&o),
+		newOffloadCleanCommand(&o),
 		newOffloadOrphansCommand(&o),
 		newOffloadAdoptCommand(&o),
 		newOffloadInspectCommand(),

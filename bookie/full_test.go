@@ -142,7 +142,7 @@ func TestC24JournalFillsUpWhileRunning(t *testing.T) {
 		c.txn++
 		r.TxnID = c.txn
 		c.write(encode(t, r))
-		f, err := c.tryFrame(time.Second)
+		f, err := c.answerOrBlocked(b)
 		if err != nil {
 			return -1 // it waits
 		}
@@ -160,7 +160,7 @@ func TestC24JournalFillsUpWhileRunning(t *testing.T) {
 		require.Eventually(t, func() bool { // what the journal says has reached the bookie
 			_, err := b.eng.journals[0].Waiting()
 			return err == nil || !b.state.writable()
-		}, 10*time.Second, time.Millisecond)
+		}, 30*time.Second, time.Millisecond)
 	}
 	require.Equal(t, wire.ReadOnly, code)
 	s := b.state.get()
@@ -204,6 +204,19 @@ func TestC24JournalFillsUpWhileRunning(t *testing.T) {
 	}
 }
 
+// answerOrBlocked returns the answer to the one request under way, or an error once the journal has no room for it.
+func (c *client) answerOrBlocked(b *testBookie) ([]byte, error) {
+	c.t.Helper()
+	for end := time.Now().Add(patience); ; {
+		blocked := b.eng.journals[0].Blocked() // before the look: what it had room for is answered
+		f, err := c.tryFrame(500 * time.Millisecond)
+		if err == nil || blocked {
+			return f, err
+		}
+		require.True(c.t, time.Now().Before(end), "neither an answer nor a full journal: %v", err)
+	}
+}
+
 // TestStopWithoutRoomInTheJournal: a bookie whose journal waits for a segment can be stopped, and nothing that it has answered
 // is missing afterwards.
 func TestStopWithoutRoomInTheJournal(t *testing.T) {
@@ -216,7 +229,7 @@ func TestStopWithoutRoomInTheJournal(t *testing.T) {
 	for ; !b.eng.journals[0].Blocked(); n++ {
 		require.Less(t, n, int64(300))
 		c.write(encode(t, addReq(wire.V2, 7, n, n-1, strings.Repeat("x", 64<<10))))
-		if _, err := c.tryFrame(time.Second); err != nil {
+		if _, err := c.answerOrBlocked(b); err != nil {
 			break
 		}
 	}

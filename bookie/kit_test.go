@@ -142,7 +142,7 @@ func (b *testBookie) stop() {
 	}
 	b.ended = true
 	cut := make(chan struct{})
-	timer := time.AfterFunc(5*time.Second, func() { close(cut) })
+	timer := time.AfterFunc(patience, func() { close(cut) })
 	b.srv.stop(cut)
 	timer.Stop()
 	if err := b.eng.stop(); err != nil && b.state.writable() {
@@ -201,23 +201,27 @@ func (c *client) write(p []byte) {
 	require.NoError(c.t, err)
 }
 
+// patience is how long a test waits for what has to come; it is long, because machines may be slow.
+const patience = time.Minute
+
 // frame reads one frame with its length.
 func (c *client) frame() []byte {
 	c.t.Helper()
-	f, err := c.tryFrame(10 * time.Second)
+	f, err := c.tryFrame(patience)
 	require.NoError(c.t, err)
 	return f
 }
 
+// tryFrame is frame with a time-out for the frame's beginning; after it nothing has been taken.
 func (c *client) tryFrame(timeout time.Duration) ([]byte, error) {
 	_ = c.c.SetReadDeadline(time.Now().Add(timeout))
-	head := make([]byte, 4)
-	if _, err := io.ReadFull(c.r, head); err != nil {
+	head, err := c.r.Peek(4)
+	if err != nil {
 		return nil, err
 	}
+	_ = c.c.SetReadDeadline(time.Now().Add(patience))
 	f := make([]byte, 4+binary.BigEndian.Uint32(head))
-	copy(f, head)
-	_, err := io.ReadFull(c.r, f[4:])
+	_, err = io.ReadFull(c.r, f)
 	return f, err
 }
 
@@ -264,7 +268,7 @@ func (c *client) do(r wire.Request) wire.Response {
 // closed waits for the server to close the connection without an answer.
 func (c *client) closed() {
 	c.t.Helper()
-	f, err := c.tryFrame(5 * time.Second)
+	f, err := c.tryFrame(patience)
 	if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 		c.t.Fatalf("the connection is open: frame %x, error %v", f, err)
 	}

@@ -30,12 +30,12 @@ func TestBudgetLanes(t *testing.T) {
 		})
 	}
 	wait("first", 500, laneOrdinary)
-	require.Eventually(t, func() bool { return b.nWaiting.Load() == 1 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.nWaiting.Load() == 1 }, 30*time.Second, time.Millisecond)
 	wait("second", 10, laneOrdinary)
-	require.Eventually(t, func() bool { return b.nWaiting.Load() == 2 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.nWaiting.Load() == 2 }, 30*time.Second, time.Millisecond)
 	require.True(t, b.pressed())
 	wait("reserved", 50, laneReserved)
-	require.Eventually(t, func() bool { return b.nWaiting.Load() == 3 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.nWaiting.Load() == 3 }, 30*time.Second, time.Millisecond)
 	b.release(60)
 	require.Equal(t, "reserved", <-order)
 	b.release(300)
@@ -50,7 +50,7 @@ func TestBudgetLanes(t *testing.T) {
 	cancel := make(chan struct{})
 	got := make(chan int64)
 	go func() { got <- b.acquire(10, laneOrdinary, cancel) }()
-	require.Eventually(t, b.pressed, time.Second, time.Millisecond)
+	require.Eventually(t, b.pressed, 30*time.Second, time.Millisecond)
 	close(cancel)
 	require.Zero(t, <-got)
 	require.False(t, b.pressed())
@@ -95,7 +95,7 @@ func TestBudgetStress(t *testing.T) {
 
 // A peer that does not read its answers is not read any more, holds a bounded number of bytes, and is cut in the end.
 func TestSlowClient(t *testing.T) {
-	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.SlowClientTimeout = 1500 * time.Millisecond }})
+	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.SlowClientTimeout = 4 * time.Second }})
 	c := b.dial()
 	payload := string(make([]byte, 200<<10))
 	for e := range int64(10) {
@@ -107,7 +107,7 @@ func TestSlowClient(t *testing.T) {
 	for range 500 { // 100 MB of answers
 		slow.write(req)
 	}
-	require.Eventually(t, func() bool { return b.srv.used() > 1<<20 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() > 1<<20 }, 30*time.Second, time.Millisecond)
 	most := int64(0)
 	for range 50 {
 		most = max(most, b.srv.used())
@@ -115,15 +115,15 @@ func TestSlowClient(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	require.LessOrEqual(t, most, connOutHigh+int64(b.o.ReadWorkers+1)*(210<<10)+500*readOverhead+bufLarge)
-	require.Eventually(t, func() bool { return b.srv.m.slowClosed.Load() == 1 }, 10*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return b.srv.used() <= 2*bufSmall+1<<20 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.m.slowClosed.Load() == 1 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() <= 2*bufSmall+1<<20 }, 30*time.Second, 10*time.Millisecond)
 	require.Contains(t, b.logs.String(), "does not read its answers")
 	require.Equal(t, wire.OK, c.read(wire.V2, 1, 1).Code)
 }
 
 // Many stuck peers together stay within the budget, and those that read are served.
 func TestManySlowClients(t *testing.T) {
-	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.InFlightBytes = 4 << 20; o.SlowClientTimeout = 3 * time.Second }})
+	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.InFlightBytes = 4 << 20; o.SlowClientTimeout = 4 * time.Second }})
 	c := b.dial()
 	for e := range int64(10) {
 		c.add(1, e, string(make([]byte, 100<<10)))
@@ -144,8 +144,8 @@ func TestManySlowClients(t *testing.T) {
 		c.add(2, most, "adds are taken again as soon as somebody is cut")
 	}
 	require.LessOrEqual(t, most, limit)
-	require.Eventually(t, func() bool { return b.srv.m.slowClosed.Load() == 30 }, 20*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return b.srv.used() <= bufLarge }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.m.slowClosed.Load() == 30 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() <= bufLarge }, 30*time.Second, 10*time.Millisecond)
 }
 
 // Peers that stop in the middle of a large frame keep nobody from sending large frames, or small ones.
@@ -158,7 +158,7 @@ func TestPartOfALargeFrame(t *testing.T) {
 	for range 2 { // room for one: each is cut in its turn
 		go func(c *client) { _, _ = c.c.Write(frame[:len(frame)/2]) }(b.dial())
 	}
-	require.Eventually(t, b.srv.frames.pressed, 5*time.Second, time.Millisecond)
+	require.Eventually(t, b.srv.frames.pressed, 30*time.Second, time.Millisecond)
 	small, large := b.dial(), b.dial()
 	for e := range int64(50) {
 		small.add(2, e, "x")
@@ -194,7 +194,7 @@ func TestLargeFramesTakeTurns(t *testing.T) {
 		require.Equal(t, wire.OK, c.recv(wire.V2).Code)
 	}
 	require.Zero(t, b.srv.m.slowClosed.Load())
-	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 30*time.Second, time.Millisecond)
 }
 
 // Peers that ask for much and crawl do not stop adds; they are cut when others wait for the room of their answers.
@@ -251,7 +251,7 @@ func TestSlowReaderGetsEverything(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 30*time.Second, time.Millisecond)
 }
 
 // TestReservedLane (decision 18): with the budget full of adds that the disk does not take, fences and reads get through.
@@ -275,19 +275,19 @@ func TestReservedLane(t *testing.T) {
 			}
 		}()
 	}
-	require.Eventually(t, b.srv.budget.pressed, 5*time.Second, time.Millisecond)
+	require.Eventually(t, b.srv.budget.pressed, 30*time.Second, time.Millisecond)
 	used := b.srv.used()
 	require.LessOrEqual(t, used, b.o.InFlightBytes)
 	require.Equal(t, wire.OK, b.dial().read(wire.V2, 1, 0).Code, "a read")
 	f := b.dial()
 	f.write(encode(t, wire.Request{Op: wire.OpRead, Ledger: 2, Entry: -1, Flags: wire.Fence, Key: keyK}))
-	require.Eventually(t, func() bool { return b.srv.fences.has(2) }, 5*time.Second, time.Millisecond, "the fence is set and on its way to the disk")
+	require.Eventually(t, func() bool { return b.srv.fences.has(2) }, 30*time.Second, time.Millisecond, "the fence is set and on its way to the disk")
 	f.silent(50 * time.Millisecond)
 	r := addReq(wire.V2, 1, 100, 0, "recovery")
 	r.Flags = wire.RecoveryAdd
 	rc := b.dial()
 	rc.write(encode(t, r))
-	require.Eventually(t, func() bool { return b.dial().read(wire.V2, 1, 100).Code == wire.OK }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return b.dial().read(wire.V2, 1, 100).Code == wire.OK }, 30*time.Second, 10*time.Millisecond)
 	fs.stall(false)
 	require.Equal(t, wire.OK, f.recv(wire.V2).Code)
 	require.Equal(t, wire.OK, rc.recv(wire.V2).Code)
@@ -296,7 +296,7 @@ func TestReservedLane(t *testing.T) {
 			require.Equal(t, wire.OK, c.recv(wire.V2).Code)
 		}
 	}
-	require.Eventually(t, func() bool { return b.srv.used() == 0 || !b.srv.budget.pressed() }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() == 0 || !b.srv.budget.pressed() }, 30*time.Second, time.Millisecond)
 }
 
 // Connections that have gone idle hold no buffers, and nothing is left in the budget.
@@ -314,12 +314,12 @@ func TestIdleConnectionsAreCheap(t *testing.T) {
 		}
 		require.Equal(t, wire.OK, c.read(wire.V2, int64(i), 3).Code)
 	}
-	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 30*time.Second, time.Millisecond)
 	require.Equal(t, int64(50), b.srv.m.connections.Load())
 	for _, c := range clients {
 		_ = c.c.Close()
 	}
-	require.Eventually(t, func() bool { return b.srv.m.connections.Load() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.m.connections.Load() == 0 }, 30*time.Second, time.Millisecond)
 }
 
 // A client that goes away in the middle leaves nothing behind.
@@ -339,13 +339,13 @@ func TestAbandonedConnections(t *testing.T) {
 		if i%2 == 0 {
 			_ = c.c.(*net.TCPConn).SetLinger(0)
 		}
-		require.Eventually(t, func() bool { return b.srv.addsInProgress.Load() >= int64(i) }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.srv.addsInProgress.Load() >= int64(i) }, 30*time.Second, time.Millisecond)
 		_ = c.c.Close()
 	}
 	fs.stall(false)
 	require.Eventually(t, func() bool {
 		return b.srv.used() == 0 && b.srv.addsInProgress.Load() == 0 && b.srv.m.connections.Load() <= 1
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.Equal(t, wire.OK, b.dial().read(wire.V2, 1, 0).Code)
 }
 
@@ -367,5 +367,5 @@ func TestLargeFrames(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, got.Payload, n)
 	}
-	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 30*time.Second, time.Millisecond)
 }

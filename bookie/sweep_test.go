@@ -31,7 +31,7 @@ func newPromises() *promises {
 
 // script drives a bookie and notes what it promises. It goes on after errors, as long as the connection holds.
 func (p *promises) script(b *Bookie) {
-	nc, err := net.DialTimeout("tcp", b.Addr().String(), time.Second)
+	nc, err := net.DialTimeout("tcp", b.Addr().String(), patience)
 	if err != nil {
 		return
 	}

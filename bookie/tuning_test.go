@@ -58,7 +58,7 @@ func TestBudgetShrinks(t *testing.T) {
 	require.EqualValues(t, 900, b.acquire(5000, laneOrdinary, nil))
 	got := make(chan int64)
 	go func() { got <- b.acquire(800, laneOrdinary, nil) }()
-	require.Eventually(t, b.pressed, 5*time.Second, time.Millisecond)
+	require.Eventually(t, b.pressed, 30*time.Second, time.Millisecond)
 	b.setLimit(100)
 	b.release(900)
 	require.EqualValues(t, 90, <-got)

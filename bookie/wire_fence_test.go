@@ -91,7 +91,7 @@ func TestWire48SecondFenceWaitsForTheFirst(t *testing.T) {
 	req := encode(t, wire.Request{Op: wire.OpRead, Ledger: 1, Entry: -1, Flags: wire.Fence, Key: keyK})
 	c1, c2 := b.dial(), b.dial()
 	c1.write(req)
-	require.Eventually(t, func() bool { return b.srv.fences.has(1) }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.fences.has(1) }, 30*time.Second, time.Millisecond)
 	c2.write(req)
 	c2.silent(100 * time.Millisecond)
 	c1.silent(10 * time.Millisecond)
@@ -99,7 +99,7 @@ func TestWire48SecondFenceWaitsForTheFirst(t *testing.T) {
 	fs.stall(false)
 	require.Equal(t, body(1, 0, -1, "a"), c1.recv(wire.V2).Body)
 	require.Equal(t, body(1, 0, -1, "a"), c2.recv(wire.V2).Body)
-	require.Eventually(t, func() bool { return !b.srv.fences.has(1) }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !b.srv.fences.has(1) }, 30*time.Second, time.Millisecond)
 }
 
 func TestWire49FenceOnReadOnlyBookie(t *testing.T) {
@@ -138,15 +138,12 @@ func TestWire51FenceEndsLongPoll(t *testing.T) {
 	b := startBookie(t, bookieConfig{})
 	b.dial().add(1, 0, "a")
 	c := b.dial()
-	start := time.Now()
-	c.write(encode(t, poll3(1, 5, 20_000)))
+	c.write(encode(t, poll3(1, 5, 3_600_000))) // far longer than an answer is waited for
 	c.silent(50 * time.Millisecond)
 	require.Equal(t, wire.OK, b.dial().fence(wire.V2, 1, keyK).Code)
 	require.Equal(t, wire.OK, c.recv(wire.V3).Code)
-	require.Less(t, time.Since(start), 10*time.Second)
 	// Fenced already: at once.
-	require.Equal(t, wire.OK, b.dial().do(poll3(1, 5, 20_000)).Code)
-	require.Less(t, time.Since(start), 10*time.Second)
+	require.Equal(t, wire.OK, b.dial().do(poll3(1, 5, 3_600_000)).Code)
 }
 
 // TestC32TwoHandlesForOneLedger: after a restart many first touch a ledger at once; after the fence's answer nothing is

@@ -289,8 +289,8 @@ func TestStalledFrameIsCut(t *testing.T) {
 	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.SlowClientTimeout = time.Second }})
 	c := b.dial()
 	c.write([]byte{0, 0x4f, 0, 0, 2, 1, 0, 0})
-	require.Eventually(t, func() bool { return b.srv.used() > 0 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() > 0 }, 30*time.Second, time.Millisecond)
 	c.closed()
 	require.Equal(t, uint64(1), b.srv.m.slowClosed.Load())
-	require.Eventually(t, func() bool { return b.srv.used() == 0 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.srv.used() == 0 }, 30*time.Second, time.Millisecond)
 }

@@ -105,7 +105,7 @@ func TestC17CrashPointsOfCompaction(t *testing.T) {
 			}
 		}
 		require.NoError(t, b.trigger(Major), where)
-		require.Eventually(t, func() bool { return b.s.Stats().WaitingLogs == 0 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.s.Stats().WaitingLogs == 0 }, 30*time.Second, time.Millisecond)
 		require.NoError(t, b.trigger(Major), where)
 		b.requireAll(alive, 6, 500)
 		b.requireGone(1, 11)

@@ -216,7 +216,7 @@ func (b *bed) fill(ids []int64, entries int64, n int) {
 func (b *bed) seal() {
 	b.t.Helper()
 	require.NoError(b.t, b.s.Checkpoint(b.t.Context()))
-	require.Eventually(b.t, func() bool { return b.s.Stats().WaitingLogs == 0 && b.s.Stats().OverlayPages == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(b.t, func() bool { return b.s.Stats().WaitingLogs == 0 && b.s.Stats().OverlayPages == 0 }, 30*time.Second, time.Millisecond)
 }
 
 func (b *bed) trigger(k Kind) error {

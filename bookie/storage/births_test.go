@@ -77,7 +77,7 @@ func TestDeletionCutOffBeforeALedgerCameBack(t *testing.T) {
 		e.s.dirs[0].intentMu.Lock()
 		defer e.s.dirs[0].intentMu.Unlock()
 		return len(e.s.dirs[0].intents.Pending()) == 0
-	}, 10*time.Second, time.Millisecond, "the deletion is not finished")
+	}, 30*time.Second, time.Millisecond, "the deletion is not finished")
 	e.fencedStill(1)
 	e.close()
 }

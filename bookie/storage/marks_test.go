@@ -40,7 +40,7 @@ func TestIdleDirectoryIsNotOneThatFlushesStates(t *testing.T) {
 		e.s.dirs[1].dirtyMu.Lock()
 		defer e.s.dirs[1].dirtyMu.Unlock()
 		return len(e.s.dirs[1].dirty) == 0
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	e.mustAdd(ids[0], 1, 100)
 	require.NoError(t, e.s.dirs[0].request().wait(t.Context()))
 	require.LessOrEqual(t, e.s.Marks()[0], at, "the mark passed a fence that is not durable")

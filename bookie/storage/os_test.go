@@ -142,5 +142,5 @@ func (e *env) requireWhole() {
 		problems = nil
 		err := e.s.Check(e.t.Context(), func(err error) { problems = append(problems, err) })
 		return err == nil && len(problems) == 0
-	}, 5*time.Second, 20*time.Millisecond, "%v", problems)
+	}, 30*time.Second, 20*time.Millisecond, "%v", problems)
 }

@@ -95,7 +95,7 @@ func TestFullDirectoryLetsGoOfTheJournal(t *testing.T) {
 	require.Eventually(t, func() bool {
 		e.s.CheckDisks()
 		return e.j.held() == 0
-	}, 10*time.Second, 5*time.Millisecond)
+	}, 30*time.Second, 5*time.Millisecond)
 	e.close()
 }
 

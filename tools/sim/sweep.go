@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"sync"
 
 	"github.com/binderylog/bindery/internal/bktest/planted"
@@ -10,7 +11,8 @@ import (
 // chunk is how many seeds one process gets at most.
 const chunk = 100
 
-// sweep runs all seeds and prints those that fail.
+// sweep runs all seeds and prints those that fail. What was done so far goes to standard error, so that a long run that is ended
+// tells how far it came.
 func (s *sim) sweep() int {
 	var jobs []job
 	for _, layer := range []planted.Layer{planted.LayerCores, planted.LayerCluster} {
@@ -24,6 +26,12 @@ func (s *sim) sweep() int {
 	good, failed := map[planted.Layer]int{}, map[planted.Layer]int{}
 	var mu sync.Mutex
 	s.parallel(len(jobs), func(i int) {
+		defer func() {
+			mu.Lock()
+			defer mu.Unlock()
+			j := jobs[i]
+			fmt.Fprintf(os.Stderr, "%s: seeds %d to %d are done; so far %d good, %d failed\n", j.layer, j.first, j.first+uint64(j.seeds)-1, good[j.layer], failed[j.layer]) //nolint:gosec // not negative
+		}()
 		for j := jobs[i]; j.seeds > 0; {
 			o := s.run(j)
 			mu.Lock()

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"runtime/pprof"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,8 +116,12 @@ func (c *Client) Close() error {
 	for x := range c.conns {
 		conns = append(conns, x)
 	}
+	writers := slices.Collect(maps.Keys(c.writers))
 	c.mu.Unlock()
 	c.cancel(ErrClosed)
+	for _, w := range writers {
+		w.poke() // a loop without work waits for nothing else
+	}
 	c.budget.close(ErrClosed)
 	for _, x := range conns {
 		x.fail(ErrClosed)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +19,16 @@ import (
 	"github.com/binderylog/bindery/internal/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if n, err := strconv.Atoi(os.Getenv(bookiesEnv)); err == nil {
+		if err := serveBookies(n); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func quietLogger() *slog.Logger {
 	if os.Getenv("BINDERY_TEST_LOG") != "" {

@@ -68,6 +68,10 @@ func newFakeBookie(id string) *fakeBookie {
 // start listens, at the old port if there was one.
 func (b *fakeBookie) start(t testing.TB) {
 	t.Helper()
+	require.NoError(t, b.listen())
+}
+
+func (b *fakeBookie) listen() error {
 	b.mu.Lock()
 	addr := b.addr
 	b.mu.Unlock()
@@ -75,7 +79,9 @@ func (b *fakeBookie) start(t testing.TB) {
 		addr = "127.0.0.1:0"
 	}
 	ln, err := net.Listen("tcp", addr)
-	require.NoError(t, err)
+	if err != nil {
+		return err
+	}
 	b.mu.Lock()
 	b.ln, b.addr = ln, ln.Addr().String()
 	b.mu.Unlock()
@@ -96,6 +102,7 @@ func (b *fakeBookie) start(t testing.TB) {
 			b.mu.Unlock()
 		}
 	})
+	return nil
 }
 
 // stop hangs up on everybody and listens no more. What it stores stays.
@@ -329,9 +336,10 @@ func (b *fakeBookie) add(r *wire.Request) wire.Code {
 		return codeOf(v)
 	}
 	l.rep.Accept(r.Key, recovery)
-	if !b.discard {
-		l.entries[r.Entry] = append([]byte(nil), r.Body...)
+	if b.discard {
+		return wire.OK
 	}
+	l.entries[r.Entry] = append([]byte(nil), r.Body...)
 	l.last = max(l.last, r.Entry)
 	l.advance(int64(binary.BigEndian.Uint64(r.Body[16:])))
 	return wire.OK

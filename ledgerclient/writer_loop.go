@@ -56,12 +56,11 @@ func (l *writerLoop) run() {
 		in, w.in = w.in, inbox{adds: in.adds[:0], acks: in.acks[:0], events: in.events[:0]}
 		w.mu.Unlock()
 		if in.empty() {
-			select {
-			case <-w.wake:
-				continue
-			case <-w.client.ctx.Done():
+			if w.client.ctx.Err() != nil {
+				break
 			}
-			break
+			<-w.wake // closing the client wakes, too: a select on its context would have all loops share one lock
+			continue
 		}
 		l.round(&in)
 	}

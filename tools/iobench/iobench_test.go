@@ -276,19 +276,38 @@ func TestProgressLine(t *testing.T) {
 }
 
 func TestVerifiedTable(t *testing.T) {
-	var b bytes.Buffer
-	r := &result.Run{Device: result.Device{Dir: "/data/journal"}, Verification: &result.Verification{
-		PeakPredictedPerS: 100_000, PeakMeasuredPerS: 90_000, Rows: []result.Verified{
-			{Predicted: result.Prediction{EntryBytes: 1024, LoadPct: 50, AddsPerS: 45_000, P50US: 110, P99US: 300, P99LowUS: 250, P99HighUS: 400, LimitedBy: "CPU"}, MeasuredP50US: 100, MeasuredP99US: 900, P50Within: true},
+	r := &result.Run{Device: result.Device{Dir: "/data/journal"}, Plan: result.Plan{EntryBytes: 1024}, Verification: &result.Verification{
+		PeakPredictedPerS: 100_000, PeakMeasuredPerS: 80_000, Rest: "a bookie whose disk is memory, /dev/shm", Rows: []result.Verified{
+			{
+				Predicted: result.Prediction{LoadPct: 50, AddsPerS: 145_000, P50US: 11000, P99US: 300, P99LowUS: 250000, P99HighUS: 400000, LimitedBy: "CPU"}, MeasuredP50US: 10000,
+				MeasuredP99LowUS: 100000, MeasuredP99HighUS: 900000, P50Within: true, NoisePct: 3,
+			},
+			{Predicted: result.Prediction{LoadPct: 80, P50US: 150, LimitedBy: "device"}, MeasuredP50US: 100, P99Within: true, NoisePct: 130},
 		},
 	}}
-	require.NoError(t, printVerified(&b, r))
-	for _, want := range []string{"/data/journal", "measured at full speed: 90000", "+10%", "250-400", "off", "CPU", "further off"} {
-		require.Contains(t, b.String(), want)
+	show := func() string {
+		var b bytes.Buffer
+		r.Verification.Judge()
+		require.NoError(t, printVerified(&b, r))
+		for line := range strings.Lines(b.String()) {
+			require.LessOrEqual(t, len(line), 121, line)
+		}
+		return b.String()
 	}
-	for line := range strings.Lines(b.String()) {
-		require.LessOrEqual(t, len(line), 101)
+	text := show()
+	for _, want := range []string{"/data/journal", "100000 adds/s predicted, 80000 measured +25%, noise 0%  off", "+10% ok", "250000-400000", "100000-900000 off", "CPU", "+50% noisy", "130% device", "memory, /dev/shm", "further off"} {
+		require.Contains(t, text, want)
 	}
+	require.False(t, r.Verification.Noisy, "what is off and not noisy is proven")
+
+	r.Verification.PeakWithin, r.Verification.Rows[0].P99Within = true, true
+	require.Contains(t, show(), "no verdict")
+	require.True(t, r.Verification.Noisy)
+	r.Verification.Rows[1].P50Within = true
+	require.Contains(t, show(), "every prediction is as close as it must be")
+	require.True(t, r.Verification.Within)
+	require.False(t, r.Verification.Noisy)
+
 	code, _, stderr := run("verify", t.TempDir(), "--each", "1ms")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, stderr, "--each")

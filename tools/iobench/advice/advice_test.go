@@ -288,3 +288,36 @@ func TestPredictionMatchesTheRealJournal(t *testing.T) {
 		})
 	}
 }
+
+// TestPipelinePredictsADiskThatDoesOneThingAtATime: two groups in flight wait for one another there, which only writes two
+// at once show. (The p99 is of adds behind the zeroing of new segments, of which the model does not know.)
+func TestPipelinePredictsADiskThatDoesOneThingAtATime(t *testing.T) {
+	for _, rate := range []float64{5000, 80_000} {
+		synctest.Test(t, func(t *testing.T) {
+			d := modeldisk.New(modeldisk.Times{Write: 30 * time.Microsecond, Flush: 70 * time.Microsecond, PerMiB: 2 * time.Millisecond})
+			d.Width = 1
+			env := &engine.Env{FS: d, Dir: "/d", Meter: engine.NewMeter(0), Seed: 1, Start: time.Now(), Wait: func(t time.Time) { time.Sleep(time.Until(t)) }}
+			p := &chapter.Place{Env: env}
+			o := chapter.Options{Budget: 200 * time.Millisecond, Rounds: 1, FileBytes: 8 * engine.MiB, Prefill: true, Method: journal.IODSync}
+			pipe, err := chapter.OpenPipeline(t.Context(), p, o)
+			require.NoError(t, err)
+			first, err := pipe.Measure(t.Context(), "x", 200*time.Millisecond, 0)
+			require.NoError(t, err)
+			second, err := pipe.Measure(t.Context(), "x", 200*time.Millisecond, 0)
+			require.NoError(t, err)
+			r, err := pipe.Close(nil)
+			require.NoError(t, err)
+			require.Len(t, r.Chapter.Cell("x/65536/2").Rounds, 2)
+			require.InEpsilon(t, 2*r.Chapter.Cell("x/65536/1").Latency.P50US, r.Chapter.Cell("x/65536/2").Latency.P50US, 0.02)
+
+			m, ok := PipelineModel(first, second)
+			require.True(t, ok)
+			want := m.Open(rate, 1024, 300*time.Millisecond, 1)
+			probe := engine.NewProbe(result.Cell{ID: "journal", Op: "add"})
+			require.NoError(t, chapter.PacedOn(t.Context(), p, d, probe, 1024, rate, 300*time.Millisecond))
+			require.InEpsilon(t, float64(want.P50), float64(probe.P50()), 0.20, "p50 at %v adds/s", rate)
+		})
+	}
+	_, ok := PipelineModel(nil)
+	require.False(t, ok)
+}

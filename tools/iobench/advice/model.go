@@ -17,10 +17,12 @@ import (
 type Model struct {
 	Sizes     []int            // of groups, ascending
 	Times     []*hdr.Histogram // of writing one, nanoseconds
+	Beside    []*hdr.Histogram // of writing one while another is under way; nil: Crowd says it
 	Low, High []float64        // by size: factors by which the rounds' p99 lay below and above that of all
 	Crowd     float64          // what a write takes longer while another is under way; at least 1
 	CPU       time.Duration    // processor time of one add
 	Cores     float64
+	CPUPeak   float64        // adds a second that the processors allow if the disk takes no time; 0: CPU says it
 	Trip      *hdr.Histogram // of a request and its answer beside the journal, nanoseconds; nil: none
 	InFlight  int            // groups
 	GroupMax  int
@@ -96,21 +98,24 @@ func (q quantiles) draw(p float64) float64 { return q[min(int(p*quantileSteps), 
 // that were measured, in proportion.
 func (s *sim) write(bytes int, crowded bool) float64 {
 	p := s.rng.Float64()
-	sizes := s.m.Sizes
+	sizes, times := s.m.Sizes, s.times
+	if crowded && s.beside != nil {
+		times, crowded = s.beside, false
+	}
 	i, found := slices.BinarySearch(sizes, bytes)
 	var took float64
 	switch {
 	case found || i == 0:
-		took = s.times[i].draw(p)
+		took = times[i].draw(p)
 	case i == len(sizes):
-		last := s.times[i-1].draw(p)
+		last := times[i-1].draw(p)
 		took = last * float64(bytes) / float64(sizes[i-1])
 		if i > 1 { // on along the line through the two largest
-			slope := (last - s.times[i-2].draw(p)) / float64(sizes[i-1]-sizes[i-2])
+			slope := (last - times[i-2].draw(p)) / float64(sizes[i-1]-sizes[i-2])
 			took = last + max(slope, 0)*float64(bytes-sizes[i-1])
 		}
 	default:
-		a, b := s.times[i-1].draw(p), s.times[i].draw(p)
+		a, b := times[i-1].draw(p), times[i].draw(p)
 		took = a + (b-a)*float64(bytes-sizes[i-1])/float64(sizes[i]-sizes[i-1])
 	}
 	if crowded {
@@ -142,6 +147,7 @@ type sim struct {
 	m         *Model
 	rng       *rand.Rand
 	times     []quantiles // by size
+	beside    []quantiles // the same while another write is under way; nil: not measured
 	trip      quantiles   // nil: none
 	entry     int
 	now       float64
@@ -203,6 +209,9 @@ func (m *Model) sim(entry int, seed uint64) *sim {
 	s := &sim{m: m, rng: rand.New(rand.NewPCG(seed, 11)), entry: entry, hist: result.NewHistogram(), lastStart: math.Inf(-1)}
 	for _, h := range m.Times {
 		s.times = append(s.times, newQuantiles(h))
+	}
+	for _, h := range m.Beside {
+		s.beside = append(s.beside, newQuantiles(h))
 	}
 	if m.Trip != nil && m.Trip.TotalCount() > 0 {
 		s.trip = newQuantiles(m.Trip)

@@ -21,12 +21,17 @@ const howPredicted = "the journal's rules in simulated time over the measured wr
 
 // Predict returns the peak and the loads below it, with what limits each.
 func (m *Model) Predict(entry int) (list []result.Prediction) {
-	peak := m.Closed(predictWindow, entry, predictAdds, 1)
-	list = append(list, m.prediction(entry, 100, peak))
+	peak := m.Peak(predictWindow, entry)
+	list = append(list, peak)
 	for _, load := range Loads {
 		list = append(list, m.At(entry, load, peak.AddsPerS*load/100))
 	}
 	return list
+}
+
+// Peak predicts what so many adds in flight come to.
+func (m *Model) Peak(window, entry int) result.Prediction {
+	return m.prediction(entry, 100, m.Closed(window, entry, predictAdds, 1))
 }
 
 // At predicts one rate.
@@ -39,7 +44,7 @@ func (m *Model) At(entry int, load, rate float64) result.Prediction {
 
 func (m *Model) prediction(entry int, load float64, o Outcome) result.Prediction {
 	how := howPredicted
-	if m.CPU == 0 {
+	if m.CPU == 0 && m.CPUPeak == 0 {
 		how += "; processor time per add was not measured"
 	}
 	low, high := m.spread(int(o.GroupBytes))
@@ -48,7 +53,11 @@ func (m *Model) prediction(entry int, load float64, o Outcome) result.Prediction
 		P50US: us(o.P50), P99US: us(o.P99), P99LowUS: us(o.P99) * low, P99HighUS: us(o.P99) * high,
 		GroupBytes: int(o.GroupBytes), LimitedBy: "device", Model: how,
 	}
-	if o.CPUBusy > o.DiskBusy {
+	busy := o.CPUBusy
+	if m.CPUPeak > 0 {
+		busy = max(busy, o.AddsPerS/m.CPUPeak)
+	}
+	if busy > o.DiskBusy {
 		p.LimitedBy = "CPU"
 	}
 	return p

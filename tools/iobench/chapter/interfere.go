@@ -94,7 +94,8 @@ func Interfere(ctx context.Context, p *Place, o Options, others ...*Place) (*Res
 				continue // what full speed is will be known in the next round
 			}
 			p.Env.Report(b.chapter.Name, t.probe.Cell.ID, (float64(round)+float64(i)/float64(len(turns)))/float64(o.Rounds))
-			moved, err := b.beside(ctx, t.back, full[t.back.name]*t.back.rate, func() error {
+			const pair = 2 * streamBlock // compaction: a block read and one written
+			moved, err := b.beside(ctx, t.back, full[t.back.name]*t.back.rate/pair, func() error {
 				return p.Env.Run(ctx, engine.Load{Probe: t.probe, Workers: []engine.Worker{w}, Rate: rate, Duration: slice})
 			})
 			if err != nil {
@@ -150,8 +151,8 @@ func always(ws ...engine.Worker) func() engine.Load {
 	return func() engine.Load { return engine.Load{Workers: ws} }
 }
 
-// beside runs f while the background works, at rate bytes a second if that is not 0, and returns how many bytes a second
-// the background moved.
+// beside runs f while the background works, with rate operations a second if that is not 0, and returns how many bytes a
+// second the background moved.
 func (b *book) beside(ctx context.Context, back background, rate float64, f func() error) (moved float64, err error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -164,7 +165,7 @@ func (b *book) beside(ctx context.Context, back background, rate float64, f func
 		l := load()
 		l.Probe, l.Duration = engine.NewProbe(result.Cell{ID: back.name, Op: "write"}), endless
 		if rate > 0 {
-			l.Rate = rate / (2 * streamBlock) // compaction: a block read and one written
+			l.Rate = rate
 		}
 		probes[i] = l.Probe
 		wg.Go(func() {

@@ -70,6 +70,20 @@ func (a *Area) DurableWriter(m journal.IOMethod, size int) (Worker, error) {
 	return &durableWriter{area: a, file: f, method: m, size: size, seq: &sequence{end: a.size}, pay: a.env.payload(size)}, nil
 }
 
+// DurableWriters returns depth workers that share one sequence of blocks, as the groups in flight of a journal do.
+func (a *Area) DurableWriters(m journal.IOMethod, size, depth int) (ws []Worker, err error) {
+	seq := &sequence{end: a.size}
+	for range depth {
+		w, err := a.DurableWriter(m, size)
+		if err != nil {
+			return nil, err
+		}
+		w.(*durableWriter).seq = seq
+		ws = append(ws, w)
+	}
+	return ws, nil
+}
+
 // payload returns one of its own for each worker.
 func (e *Env) payload(size int) *Payload {
 	return NewPayload(e.Seed+uint64(e.cells.Add(1))<<8, size)

@@ -32,15 +32,19 @@ func TestChaptersOfOtherCommands(t *testing.T) {
 	p := r.Recommendation.Predictions[1]
 	r.Verification = &result.Verification{
 		PeakPredictedPerS: 600000, PeakMeasuredPerS: 550000, Command: "bindery bench cluster",
-		Rows: []result.Verified{{Predicted: p, MeasuredPerS: 299000, MeasuredP50US: 95, MeasuredP99US: 400, P50Within: true}},
+		Rows: []result.Verified{
+			{Predicted: p, MeasuredPerS: 299000, MeasuredP50US: 95, MeasuredP99US: 400, MeasuredP99LowUS: 390, MeasuredP99HighUS: 410, P50Within: true},
+			{Predicted: p, MeasuredP50US: 95, NoisePct: 77, Noisy: true},
+		},
 	}
+	add(result.ChapterPipeline, cell("50/4096/1", "write", ""))
 	require.NoError(t, r.Validate())
 	page := html(t, r)
 	for _, want := range []string{
 		"Hours under load", "<td>3500000</td><td>80.0</td><td>120000</td><td>0.500</td><td>0.000</td><td>0.000</td>",
 		"120 ms without a completion, 83.3 min after the start",
 		">Engines: /data/journal<", "tidwall/wal/1024", "Not measured: plain/1024 (no space)", ">1024 B, 80 %<", "Beside a running bookie",
-		"Predicted and then measured (bindery bench cluster)", "<td>95 µs</td><td>yes</td>", "<td>400 µs</td><td>NO</td>",
+		"Predicted and then measured (bindery bench cluster)", "<td>95 µs</td><td>yes</td>", "<td>390 µs – 410 µs</td><td>NO</td>", "<td>noisy</td><td>77 %</td>", "at 50 %: 4 KiB ×1",
 	} {
 		contains(t, page, want)
 	}

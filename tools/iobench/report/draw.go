@@ -46,6 +46,10 @@ func cellName(chapter string, cell *result.Cell) string {
 		if size, load, ok := strings.Cut(cell.ID, "/"); ok {
 			return size + " B, " + load + " %"
 		}
+	case result.ChapterPipeline:
+		if load, _, ok := strings.Cut(cell.ID, "/"); ok {
+			return fmt.Sprintf("at %s %%: %s ×%d", load, chart.Bytes(float64(cell.BlockBytes)), cell.Depth)
+		}
 	case result.ChapterBandwidth:
 		mode := "direct"
 		if cell.Buffered {

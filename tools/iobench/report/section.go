@@ -30,6 +30,7 @@ var drawings = []drawing{
 	{result.ChapterRead, "Reading", drawRates},
 	{result.ChapterMetadata, "Files: create, rename, unlink", drawRanges("operation")},
 	{result.ChapterModel, "The real journal at a load", drawRanges("add")},
+	{result.ChapterPipeline, "Durable writes as a journal's groups, one and two at once, beside flushes", drawRanges("durable write")},
 	{result.ChapterEngines, "Engines", drawEngines},
 	{result.ChapterSoak, "Hours under load", drawStalls},
 	{result.ChapterLive, "Beside a running bookie", drawStalls},
@@ -68,7 +69,7 @@ func (v *runView) sections(r *result.Run) {
 				}
 			}
 			v.Sections = append(v.Sections, section{ID: v.ID + "-" + d.name, Title: d.title, Missing: "Not measured: " + why + "."})
-		case d.name != result.ChapterModel && d.name != result.ChapterEngines && d.name != result.ChapterSoak && d.name != result.ChapterLive:
+		case d.name != result.ChapterModel && d.name != result.ChapterPipeline && d.name != result.ChapterEngines && d.name != result.ChapterSoak && d.name != result.ChapterLive:
 			notAsked = append(notAsked, d.name)
 		}
 	}

@@ -14,6 +14,7 @@ const (
 	ChapterStalls    = "stalls"    // gaps between completions at a fixed rate
 	ChapterMetadata  = "metadata"  // create, rename, unlink, directory sync, fallocate
 	ChapterModel     = "model"     // the real journal at a target load
+	ChapterPipeline  = "pipeline"  // durable writes one by one and two at once, beside flushes, as `verify` measures them
 	ChapterEngines   = "engines"   // our journal against others
 	ChapterSoak      = "soak"      // hours
 	ChapterLive      = "live"      // beside a running bookie

@@ -40,17 +40,45 @@ type Prediction struct {
 type Verification struct {
 	PeakPredictedPerS float64    `json:"peak_predicted_adds_per_s"`
 	PeakMeasuredPerS  float64    `json:"peak_measured_adds_per_s"`
-	Command           string     `json:"command"` // that measured
+	PeakNoisePct      float64    `json:"peak_noise_pct"`
+	PeakWithin        bool       `json:"peak_within"` // 20 %
+	Command           string     `json:"command"`     // that measured
+	Rest              string     `json:"rest"`        // what stood for all that an add takes beside the disk
 	Rows              []Verified `json:"rows"`
-	Within            bool       `json:"within"` // all rows
+	Within            bool       `json:"within"` // all of it
+	Noisy             bool       `json:"noisy"`  // what is not within may be the machine's noise: there is no verdict
 }
 
-// Verified is one load.
+// Verified is one load. Percentiles are medians of the rounds.
 type Verified struct {
-	Predicted     Prediction `json:"predicted"`
-	MeasuredPerS  float64    `json:"measured_adds_per_s"`
-	MeasuredP50US float64    `json:"measured_p50_us"`
-	MeasuredP99US float64    `json:"measured_p99_us"`
-	P50Within     bool       `json:"p50_within"` // 20 %
-	P99Within     bool       `json:"p99_within"` // the spread of the rounds
+	Predicted         Prediction `json:"predicted"`
+	MeasuredPerS      float64    `json:"measured_adds_per_s"`
+	MeasuredP50US     float64    `json:"measured_p50_us"`
+	MeasuredP99US     float64    `json:"measured_p99_us"`
+	MeasuredP99LowUS  float64    `json:"measured_p99_low_us"` // of the rounds
+	MeasuredP99HighUS float64    `json:"measured_p99_high_us"`
+	NoisePct          float64    `json:"noise_pct"`  // what the disk's figures taken before and after a round predict lies so far apart
+	P50Within         bool       `json:"p50_within"` // 20 %
+	P99Within         bool       `json:"p99_within"` // the spread of the rounds
+	Noisy             bool       `json:"noisy"`      // more noise than a prediction may be off
+}
+
+// VerifyWithin is how far, as a share, a prediction of a rate or a median may be off.
+const VerifyWithin = 0.20
+
+// Judge fills in the verdicts that follow from the figures: noise of the machine that is larger than what a prediction may
+// be off leaves nothing to say.
+func (v *Verification) Judge() {
+	v.Within, v.Noisy = v.PeakWithin, false
+	proven := !v.PeakWithin && v.PeakNoisePct <= 100*VerifyWithin
+	for i := range v.Rows {
+		r := &v.Rows[i]
+		r.Noisy = r.NoisePct > 100*VerifyWithin
+		if r.P50Within && r.P99Within {
+			continue
+		}
+		v.Within = false
+		proven = proven || !r.Noisy
+	}
+	v.Noisy = !v.Within && !proven
 }

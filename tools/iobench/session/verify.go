@@ -2,286 +2,208 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"math"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"time"
 
-	hdr "github.com/HdrHistogram/hdrhistogram-go"
-
+	"github.com/binderylog/bindery/journal"
 	"github.com/binderylog/bindery/tools/iobench/advice"
+	"github.com/binderylog/bindery/tools/iobench/chapter"
 	"github.com/binderylog/bindery/tools/iobench/device"
 	"github.com/binderylog/bindery/tools/iobench/engine"
 	"github.com/binderylog/bindery/tools/iobench/result"
 )
 
-// VerifyOptions are what `verify` needs beside a plan of one chapter, sync.
+// VerifyOptions are what `verify` needs beside a plan.
 type VerifyOptions struct {
 	Bindery     string        // program
 	Connections int           // to the bookie
-	Each        time.Duration // measured time of a load
-	Log         io.Writer     // what is going on, for people; may be nil
+	Each        time.Duration // measured time of a load, all rounds together
+	Rounds      int
+	Memory      string    // directory in memory for the second bookie; "": none
+	Log         io.Writer // what is going on, for people; may be nil
 }
 
-// The directory of the bookie that is measured has a name while it runs; a kill leaves it behind.
-const verifyPrefix = engine.TempPrefix + "verify-"
-
-// Verify measures the disk, starts one bookie on it, predicts what that will do and measures what it does: at full speed
-// and at 10, 50 and 80 % of the predicted peak. What an add costs the processor is taken from the bookie itself at full
-// speed, before anything is predicted; what a request and its answer take beside the journal, from echoes over loopback.
+// Verify measures durable writes by each method, starts one bookie on the disk with the best one, and then, for full speed
+// and for 10, 50 and 80 % of it, takes in turns: what writes take the disk, one by one and two at once, beside as much
+// flushing as that load causes; what an add takes beside the disk, with a second bookie whose disk is memory; and what the
+// bookie on the disk does. Each round is predicted from the disk's figures right before and after it, so that prediction
+// and measurement meet the same machine, whoever else uses it.
 func Verify(ctx context.Context, p Plan, o VerifyOptions) (*result.Run, error) {
+	v := &verifier{o: o, entry: p.EntryBytes}
+	p.Steps = []Step{Single(result.ChapterSync)[0], {Name: result.ChapterPipeline, Run: v.chapter}}
 	run, err := Run(ctx, p)
-	if err != nil {
-		return run, err
+	if run == nil {
+		return nil, err
 	}
-	chapter := run.Chapter(result.ChapterSync, 0)
-	method, _, ok := advice.Method(&run.Device, chapter)
-	if !ok {
-		return run, errors.New("no durable writes were measured: nothing can be predicted")
+	run.Verification = v.out
+	if err == nil && (v.out == nil || len(v.out.Rows) < len(advice.Loads)) {
+		err = engine.ErrWriteCap // the only end of a chapter that is no error of its own
 	}
-	m, ok := advice.NewModel(chapter, string(method))
-	if !ok {
-		return run, errors.New("no durable writes were measured: nothing can be predicted")
-	}
-	v := &verifier{o: o, run: run}
-	if m.Trip, err = echoes(ctx, p.EntryBytes); err != nil {
-		return run, err
-	}
-	if err := v.start(ctx, run.Device.Dir, string(method)); err != nil {
-		return run, errors.Join(err, v.stop())
-	}
-	err = v.verify(ctx, &m, p.EntryBytes)
-	return run, errors.Join(err, v.stop())
+	return run, err
 }
 
 type verifier struct {
-	o      VerifyOptions
-	run    *result.Run
-	dir    string
-	server *exec.Cmd
-	pid    int
-	bookie string
-	cancel context.CancelFunc
+	o       VerifyOptions
+	entry   int
+	place   *chapter.Place
+	method  journal.IOMethod
+	pipe    *chapter.Pipeline
+	disk    *bookie
+	out     *result.Verification
+	started float64 // adds a second at the start
 }
 
-func (v *verifier) say(format string, args ...any) {
-	if v.o.Log != nil {
-		fmt.Fprintf(v.o.Log, format+"\n", args...)
+const (
+	verifyWindow = 1000      // adds in flight at full speed, over all connections
+	leadBytes    = 320 << 20 // payload after which journal segments are recycled ones
+	leadLoads    = 4         // not more, however slow the disk
+	memoryRoom   = 4 << 30   // that a file system in memory must have for a bookie
+	leastLoad    = time.Second
+)
+
+// chapter measures, between the calibrations that are its cells.
+func (v *verifier) chapter(ctx context.Context, places []*chapter.Place, o chapter.Options) (*chapter.Result, error) {
+	v.place, v.method = places[0], o.Method
+	pipe, err := chapter.OpenPipeline(ctx, v.place, o)
+	if err != nil {
+		return nil, err
 	}
+	v.pipe = pipe
+	if v.disk, err = startBookie(ctx, v.o.Bindery, v.place.Env.Dir, "BINDERY_JOURNAL__IO="+string(v.method)); err == nil {
+		say(v.o.Log, "bookie of process %d in %s, journal.io %s", v.disk.pid, v.disk.dir, v.method)
+		err = errors.Join(v.loads(ctx), v.disk.stop())
+	}
+	return pipe.Close(err)
 }
 
-// verifyWait is how long the bookie may take to start or to stop.
-const verifyWait = 60 * time.Second
-
-// start runs one bookie in a directory of its own on the measured disk.
-func (v *verifier) start(ctx context.Context, parent, method string) (err error) {
-	if v.dir, err = os.MkdirTemp(parent, verifyPrefix); err != nil {
+// loads takes one load after the other.
+func (v *verifier) loads(ctx context.Context) error {
+	if err := v.lead(ctx); err != nil {
 		return err
 	}
-	ctx, v.cancel = context.WithCancel(ctx)
-	v.server = exec.CommandContext(ctx, v.o.Bindery, "standalone", "--data-dir", v.dir, "--bookies", "1")
-	v.server.Env = append(os.Environ(), "BINDERY_JOURNAL__IO="+method)
-	v.server.Cancel = func() error { return v.server.Process.Signal(os.Interrupt) }
-	v.server.WaitDelay = verifyWait
-	if err := v.server.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", v.o.Bindery, err)
+	v.out = &result.Verification{Rows: []result.Verified{}, Command: v.o.Bindery}
+	for _, a := range v.disk.args(v.load(0, v.slice())) {
+		v.out.Command += " " + a
 	}
-	v.say("bookie of process %d in %s", v.server.Process.Pid, v.dir)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	late := time.NewTimer(verifyWait)
-	defer late.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-late.C:
-			return fmt.Errorf("the bookie in %s did not start in %v", v.dir, verifyWait)
-		case <-tick.C:
-		}
-		data, err := os.ReadFile(filepath.Join(v.dir, "endpoints.json"))
-		if err != nil {
-			continue // not yet
-		}
-		var e struct {
-			PID     int      `json:"pid"`
-			Bookies []string `json:"bookies"`
-		}
-		if json.Unmarshal(data, &e) == nil && len(e.Bookies) > 0 {
-			v.pid, v.bookie = e.PID, e.Bookies[0]
-			return nil
-		}
-	}
-}
-
-// stop ends the bookie and removes its directory.
-func (v *verifier) stop() error {
-	if v.cancel != nil {
-		v.cancel()
-	}
-	if v.server != nil && v.server.Process != nil {
-		_ = v.server.Wait() // it was told to end
-	}
-	if v.dir == "" {
-		return nil
-	}
-	return os.RemoveAll(v.dir)
-}
-
-// measured is what `bindery bench cluster` prints.
-type measured struct {
-	AddsPerS float64            `json:"adds_per_s"`
-	Latency  map[string]float64 `json:"latency_us"`
-	Tick     float64            `json:"tick_us"`
-	Server   *struct {
-		CPUPerMillion float64 `json:"cpu_s_per_million_adds"`
-	} `json:"server"`
-	Generator struct {
-		CPUPerMillion float64 `json:"cpu_s_per_million_adds"`
-	} `json:"generator"`
-}
-
-// bench runs one load. rate 0 is full speed with that many adds in flight on each connection.
-func (v *verifier) bench(ctx context.Context, entry int, rate float64, outstanding int) (m measured, command string, err error) {
-	args := []string{
-		"bench", "cluster", "--raw", v.bookie, "--pid", strconv.Itoa(v.pid), "--connections", strconv.Itoa(v.o.Connections), "--size", fmt.Sprintf("%dB", entry),
-		"--duration", v.o.Each.String(), "--warmup", (v.o.Each / 4).String(), "--output", "json",
-	}
-	if rate > 0 {
-		args = append(args, "--rate", strconv.FormatFloat(rate, 'f', 0, 64))
-	} else {
-		args = append(args, "--outstanding", strconv.Itoa(outstanding))
-	}
-	command = v.o.Bindery
-	for _, a := range args {
-		command += " " + a
-	}
-	v.say("%s", command)
-	c := exec.CommandContext(ctx, v.o.Bindery, args...)
-	out, err := c.Output()
-	if err != nil {
-		var exited *exec.ExitError
-		if errors.As(err, &exited) && len(exited.Stderr) > 0 {
-			err = fmt.Errorf("%w: %s", err, exited.Stderr[:min(len(exited.Stderr), 500)])
-		}
-		return m, command, fmt.Errorf("bindery bench cluster: %w", err)
-	}
-	return m, command, json.Unmarshal(out, &m)
-}
-
-// verifyWindow is how many adds are in flight at full speed, over all connections.
-const verifyWindow = 1000
-
-// How close a prediction must come.
-const p50Within = 0.20
-
-func (v *verifier) verify(ctx context.Context, m *advice.Model, entry int) error {
-	peak, command, err := v.bench(ctx, entry, 0, verifyWindow/v.o.Connections)
+	peak, err := v.rounds(ctx, 100, 0)
 	if err != nil {
 		return err
 	}
-	if peak.Server != nil {
-		// The generator runs on the same processors.
-		m.CPU = time.Duration((peak.Server.CPUPerMillion + peak.Generator.CPUPerMillion) * 1e3)
-		m.Cores = float64(v.run.Environment.Cores)
-	}
-	out := &result.Verification{Command: command, PeakMeasuredPerS: peak.AddsPerS, Rows: []result.Verified{}, Within: true}
-	o := m.Closed(verifyWindow, entry, 300_000, 1)
-	out.PeakPredictedPerS = o.AddsPerS
-	v.run.Verification = out
-	// Loads are shares of what the bookie can do, predicted or measured, whichever is less: above it there is no latency to speak of.
-	top := math.Min(o.AddsPerS, peak.AddsPerS)
-	for _, load := range advice.Loads {
-		rate := math.Round(top * load / 100)
-		got, _, err := v.bench(ctx, entry, rate, 0)
+	measured, predicted := peak.measured(rateOf), peak.predicted(perSecond)
+	v.out.PeakMeasuredPerS, v.out.PeakPredictedPerS, v.out.PeakNoisePct = median(measured), median(predicted), peak.noise
+	v.out.PeakWithin = near(v.out.PeakPredictedPerS, v.out.PeakMeasuredPerS)
+	v.out.Rest = peak.rest
+	// Loads are shares of what the bookie could do in its worst round: above that there is no latency to speak of.
+	top := min(lowest(measured), lowest(predicted))
+	for _, pct := range advice.Loads {
+		r, err := v.rounds(ctx, pct, top*pct/100)
 		if err != nil {
 			return err
 		}
-		m.Tick = time.Duration(got.Tick * 1e3)
-		row := result.Verified{Predicted: m.At(entry, load, rate), MeasuredPerS: got.AddsPerS, MeasuredP50US: got.Latency["p50"], MeasuredP99US: got.Latency["p99"]}
-		row.P50Within = math.Abs(row.MeasuredP50US-row.Predicted.P50US) <= p50Within*row.MeasuredP50US
-		row.P99Within = row.MeasuredP99US >= row.Predicted.P99LowUS && row.MeasuredP99US <= row.Predicted.P99HighUS
-		out.Within = out.Within && row.P50Within && row.P99Within
-		out.Rows = append(out.Rows, row)
+		v.out.Rows = append(v.out.Rows, r.row())
+	}
+	v.out.Judge()
+	return nil
+}
+
+// lead drives the bookie until its journal's segments are recycled ones.
+func (v *verifier) lead(ctx context.Context) error {
+	total := 0.0
+	for range leadLoads {
+		m, err := v.bench(ctx, v.disk, v.load(0, max(v.o.Each/2, leastLoad)))
+		if err != nil {
+			return err
+		}
+		v.started = m.AddsPerS
+		if total += float64(m.Adds) * float64(v.entry); total >= leadBytes {
+			break
+		}
 	}
 	return nil
 }
 
-// echoes measures what a request and its answer of these sizes take over loopback.
-func echoes(ctx context.Context, entry int) (*hdr.Histogram, error) {
-	const trips, warm, answer = 3000, 200, 32
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+func (v *verifier) load(rate float64, d time.Duration) load {
+	return load{entry: v.entry, connections: v.o.Connections, rate: rate, duration: d}
+}
+
+// slice is the time of a load in one round.
+func (v *verifier) slice() time.Duration {
+	return max((v.o.Each / time.Duration(v.o.Rounds)).Truncate(time.Millisecond), leastLoad)
+}
+
+// bench runs a load and counts what it wrote.
+func (v *verifier) bench(ctx context.Context, b *bookie, l load) (measured, error) {
+	m, err := b.bench(ctx, l)
+	if err == nil && b == v.disk && m.Server != nil {
+		err = v.place.Env.Meter.Take(m.Server.WrittenBytes)
+	}
+	return m, err
+}
+
+// rounds measures one load in turns: disk, memory, bookie, disk, memory, bookie, disk.
+func (v *verifier) rounds(ctx context.Context, pct, rate float64) (_ *rounds, err error) {
+	slice := v.slice()
+	r := &rounds{pct: pct, rate: rate, entry: v.entry, connections: v.o.Connections}
+	ingest := rate
+	if rate == 0 {
+		ingest = v.started
+	}
+	calibrate := func() error {
+		cells, err := v.pipe.Measure(ctx, label(pct), slice, ingest*float64(v.entry))
+		r.disks = append(r.disks, cells)
+		return err
+	}
+	memory, err := v.memory(ctx)
 	if err != nil {
 		return nil, err
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c, err := l.Accept()
+	if memory != nil {
+		defer func() { err = errors.Join(err, memory.stop()) }()
+	}
+	if err := calibrate(); err != nil {
+		return nil, err
+	}
+	for range v.o.Rounds {
+		var one round
+		if memory != nil {
+			one.rest, err = v.bench(ctx, memory, v.load(rate, max(slice/2, leastLoad)))
+			r.rest = "a bookie whose disk is memory, " + v.o.Memory
+		} else {
+			one.echo, err = echoes(ctx, v.entry)
+			r.rest = "echoes over loopback, and processor time of the measured bookie at full speed; what a bookie takes beside them is not in it"
+		}
 		if err != nil {
-			return
-		}
-		defer c.Close()
-		in, out := make([]byte, entry), make([]byte, answer)
-		for {
-			if _, err := io.ReadFull(c, in); err != nil {
-				return
-			}
-			if _, err := c.Write(out); err != nil {
-				return
-			}
-		}
-	}()
-	h, err := trip(ctx, l.Addr().String(), entry, answer, warm, trips)
-	err = errors.Join(err, l.Close())
-	<-done
-	return h, err
-}
-
-func trip(ctx context.Context, address string, entry, answer, warm, trips int) (*hdr.Histogram, error) {
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	h := result.NewHistogram()
-	out, in := make([]byte, entry), make([]byte, answer)
-	for i := range warm + trips {
-		start := time.Now()
-		if _, err := c.Write(out); err != nil {
 			return nil, err
 		}
-		if _, err := io.ReadFull(c, in); err != nil {
+		if one.disk, err = v.bench(ctx, v.disk, v.load(rate, slice)); err != nil {
 			return nil, err
 		}
-		if i >= warm {
-			result.Record(h, time.Since(start))
+		if err := calibrate(); err != nil {
+			return nil, err
 		}
+		r.list = append(r.list, one)
+		say(v.o.Log, "%3.0f %%: %.0f adds/s, p50 %.0f us, p99 %.0f us", pct, one.disk.AddsPerS, one.disk.Latency["p50"], one.disk.Latency["p99"])
 	}
-	return h, nil
+	return r, r.predict()
 }
 
-// FindBindery looks for the program beside this one, then on the path.
-func FindBindery(name string) (string, error) {
-	if name != "" {
-		return exec.LookPath(name)
+// memory starts a bookie whose disk is memory, nil if there is none. It is made anew for each load, since all that is added
+// stays in memory.
+func (v *verifier) memory(ctx context.Context) (*bookie, error) {
+	if v.o.Memory == "" {
+		return nil, nil //nolint:nilnil // none is a fine answer
 	}
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "bindery")
-		if _, err := os.Stat(beside); err == nil {
-			return beside, nil
-		}
+	var sys device.System
+	f, err := sys.Inspect(v.o.Memory, "disk")
+	if err != nil || f.FileSystem.Type != "tmpfs" || f.FileSystem.AvailableBytes < memoryRoom {
+		say(v.o.Log, "%s is no tmpfs with %d GiB: echoes over loopback stand for what an add takes beside the disk", v.o.Memory, memoryRoom>>30)
+		return nil, nil //nolint:nilnil // as above
 	}
-	path, err := exec.LookPath("bindery")
-	if err != nil {
-		return "", &device.RefusedError{What: "no bindery program beside this one or on the path", Hint: "name it with --bindery"}
+	b, err := startBookie(ctx, v.o.Bindery, v.o.Memory, "BINDERY_JOURNAL__IO="+string(v.method), "BINDERY_DISK__ALLOW_ANY_FS=true")
+	if err != nil && ctx.Err() == nil {
+		say(v.o.Log, "no bookie in memory, echoes over loopback stand for what an add takes beside the disk: %v", err)
+		return nil, nil //nolint:nilnil // as above
 	}
-	return path, nil
+	return b, err
 }

@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/binderylog/bindery/tools/iobench/engine"
 	"github.com/binderylog/bindery/tools/iobench/result"
 )
 
@@ -32,8 +34,12 @@ func fakeBindery(args []string) int {
 	switch args[0] {
 	case "standalone":
 		dir := args[slices.Index(args, "--data-dir")+1]
+		if os.Getenv(fakeEnv) == "dies" {
+			fmt.Fprintln(os.Stderr, "no such setting")
+			return 1
+		}
 		data, _ := json.Marshal(map[string]any{"pid": os.Getpid(), "bookies": []string{"127.0.0.1:1"}})
-		if os.WriteFile(filepath.Join(dir, "endpoints.json"), data, 0o600) != nil || os.Getenv("BINDERY_JOURNAL__IO") == "" {
+		if os.WriteFile(filepath.Join(dir, "endpoints.json"), data, 0o600) != nil || os.Getenv("BINDERY_JOURNAL__IO") == "" || os.Getenv("BINDERY_STORAGE__MEMORY") == "" {
 			return 1
 		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -49,7 +55,11 @@ func fakeBindery(args []string) int {
 		if i := slices.Index(args, "--rate"); i >= 0 {
 			_, _ = fmt.Sscan(args[i+1], &rate)
 		}
-		fmt.Printf(`{"adds_per_s": %f, "tick_us": 200, "latency_us": {"p50": 1e9, "p99": 2e9}, "server": {"cpu_s_per_million_adds": 3}, "generator": {"cpu_s_per_million_adds": 1}}`, rate)
+		h := hdr.New(1, 1e6, 3)
+		_ = h.RecordValues(1000, 100) // a millisecond beside the disk
+		text, _ := h.Encode(hdr.V2CompressedEncodingCookieBase)
+		fmt.Printf(`{"adds_per_s": %f, "adds": 400000, "tick_us": 200, "latency_us": {"p50": 1e9, "p99": 2e9}, "latency_hdr_v2_base64": %q,
+			"server": {"cpu_s_per_million_adds": 3, "disk_bytes": 1000}, "generator": {"cpu_s_per_million_adds": 1}}`, rate, text)
 		return 0
 	}
 	return 2
@@ -59,15 +69,20 @@ func fakeBindery(args []string) int {
 func TestVerifyPutsPredictionsBesideMeasurements(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
-	p := plan(t, Single(result.ChapterSync)...)
-	for _, fake := range []string{"works", "fails"} {
+	p := plan(t)
+	p.Budget, p.MaxWrite = 200*time.Millisecond, 1<<40
+	for _, fake := range []string{"works", "fails", "dies"} {
 		t.Setenv(fakeEnv, fake)
 		var log strings.Builder
-		r, err := Verify(t.Context(), p, VerifyOptions{Bindery: self, Connections: 4, Each: time.Second, Log: &log})
+		r, err := Verify(t.Context(), p, VerifyOptions{Bindery: self, Connections: 4, Each: time.Second, Rounds: 1, Log: &log})
 		require.NotNil(t, r, "%v", err)
 		empty(t, p.Directories[0].Path)
-		if fake == "fails" {
+		switch fake {
+		case "fails":
 			require.ErrorContains(t, err, "no bookie")
+			continue
+		case "dies":
+			require.ErrorContains(t, err, "no such setting")
 			continue
 		}
 		require.NoError(t, err)
@@ -75,12 +90,14 @@ func TestVerifyPutsPredictionsBesideMeasurements(t *testing.T) {
 		v := r.Verification
 		require.Equal(t, 50_000.0, v.PeakMeasuredPerS)
 		require.Positive(t, v.PeakPredictedPerS)
+		require.Contains(t, v.Rest, "echoes")
 		require.Len(t, v.Rows, 3)
 		for i, load := range []float64{10, 50, 80} {
 			row := v.Rows[i]
 			require.Equal(t, load, row.Predicted.LoadPct)
 			require.InDelta(t, row.Predicted.AddsPerS, row.MeasuredPerS, 1)
 			require.Positive(t, row.Predicted.P50US)
+			require.Equal(t, 2e9, row.MeasuredP99HighUS)
 			require.LessOrEqual(t, row.Predicted.P99LowUS, row.Predicted.P99HighUS)
 			require.False(t, row.P50Within)
 			require.False(t, row.P99Within)
@@ -88,8 +105,61 @@ func TestVerifyPutsPredictionsBesideMeasurements(t *testing.T) {
 		}
 		require.False(t, v.Within)
 		require.Contains(t, v.Command, "bench cluster --raw 127.0.0.1:1")
-		require.Contains(t, log.String(), "--rate")
+		require.Contains(t, log.String(), "adds/s")
+		require.NotNil(t, r.Chapter(result.ChapterPipeline, 0).Cell("50/4096/2"), "the calibrations are kept")
+		require.Equal(t, "flush", r.Chapter(result.ChapterPipeline, 0).Cell("50/4096/2").Background)
 	}
+}
+
+// TestVerifyEndsAtTheCap: without all loads there is no verdict.
+func TestVerifyEndsAtTheCap(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	t.Setenv(fakeEnv, "works")
+	p := plan(t)
+	p.Budget = 200 * time.Millisecond
+	r, err := Verify(t.Context(), p, VerifyOptions{Bindery: self, Connections: 4, Each: time.Second, Rounds: 1})
+	require.ErrorIs(t, err, engine.ErrWriteCap)
+	require.True(t, r.HasWarning(result.WarnWriteCap))
+	empty(t, p.Directories[0].Path)
+}
+
+// TestPredictionOfARound: the disk's time and that of everything else add up, and what moves the disk's figures is noise.
+func TestPredictionOfARound(t *testing.T) {
+	cells := func(us ...float64) (list []result.Cell) { // a cell alone, one beside another
+		for depth, took := range us {
+			h := result.NewHistogram()
+			for range 100 {
+				result.Record(h, time.Duration(took*1e3))
+			}
+			list = append(list, result.Cell{BlockBytes: 4096, Depth: depth + 1, Latency: result.NewLatency(h)})
+		}
+		return list
+	}
+	rest := hdr.New(1, 1e6, 3)
+	require.NoError(t, rest.RecordValues(300, 100))
+	text, err := rest.Encode(hdr.V2CompressedEncodingCookieBase)
+	require.NoError(t, err)
+	one := round{rest: measured{Hist: string(text), AddsPerS: 1000}, disk: measured{AddsPerS: 100, Latency: map[string]float64{"p50": 520, "p99": 900}}}
+	r := &rounds{pct: 10, rate: 100, entry: 1000, connections: 1, disks: [][]result.Cell{cells(200, 300), cells(200, 300), cells(400, 500)}, list: []round{one, one}}
+	require.NoError(t, r.predict())
+	row := r.row()
+	require.InEpsilon(t, 600, row.Predicted.P50US, 0.02, "200 of the disk and 300 of the rest, 700 in the second round: it is half past the first 400")
+	require.True(t, row.P50Within)
+	require.InEpsilon(t, 20, row.NoisePct, 0.1, "the median of nothing and of 500 to 700")
+	require.InEpsilon(t, 500, row.Predicted.P99LowUS, 0.02)
+	require.InEpsilon(t, 700, row.Predicted.P99HighUS, 0.02)
+	require.False(t, row.P99Within)
+	require.Equal(t, "device", row.Predicted.LimitedBy)
+
+	// Full speed is bounded by what the processors allow.
+	r = &rounds{pct: 100, entry: 1000, connections: 1, disks: [][]result.Cell{cells(200, 300), cells(200, 300)}, list: []round{one}}
+	require.NoError(t, r.predict())
+	require.InEpsilon(t, 1000, r.list[0].said.AddsPerS, 0.02)
+	require.Equal(t, "CPU", r.list[0].said.LimitedBy)
+
+	r.disks[1] = nil
+	require.ErrorIs(t, r.predict(), errNothingPredicted)
 }
 
 func TestFindBindery(t *testing.T) {

@@ -21,6 +21,7 @@ var titles = map[string][2]string{
 	result.ChapterMetadata:  {"files", "us"},
 	result.ChapterModel:     {"the real journal", "us"},
 	result.ChapterEngines:   {"engines, batches made durable", "us"},
+	result.ChapterPipeline:  {"durable writes, one and two at once, beside flushes", "us"},
 	result.ChapterSoak:      {"hours", ""},
 	result.ChapterLive:      {"beside a running bookie", "us"},
 }

@@ -1,0 +1,153 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	hdr "github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/binderylog/bindery/tools/iobench/advice"
+	"github.com/binderylog/bindery/tools/iobench/result"
+)
+
+// rounds are what was measured at one load, and what is predicted from it.
+type rounds struct {
+	pct         float64
+	rate        float64 // 0: full speed
+	entry       int
+	connections int
+	rest        string          // what the rest was measured with
+	disks       [][]result.Cell // before the first round, after the first, after the second...
+	list        []round
+	noise       float64 // percent
+}
+
+// round is one turn.
+type round struct {
+	rest measured       // by the bookie in memory
+	echo *hdr.Histogram // or over loopback; nil otherwise
+	disk measured       // by the bookie on the disk
+	said result.Prediction
+}
+
+var errNothingPredicted = errors.New("no durable writes were measured: nothing can be predicted")
+
+// predict predicts each round from the disk's figures around it.
+func (r *rounds) predict() error {
+	var noise []float64
+	for i := range r.list {
+		one := &r.list[i]
+		var err error
+		if one.said, err = r.from(one, r.disks[i], r.disks[i+1]); err != nil {
+			return err
+		}
+		before, err := r.from(one, r.disks[i])
+		if err != nil {
+			return err
+		}
+		after, err := r.from(one, r.disks[i+1])
+		if err != nil {
+			return err
+		}
+		a, b := before.P50US, after.P50US
+		if r.rate == 0 {
+			a, b = before.AddsPerS, after.AddsPerS
+		}
+		noise = append(noise, 100*(max(a, b)/max(min(a, b), 1e-9)-1))
+	}
+	r.noise = median(noise)
+	return nil
+}
+
+func (r *rounds) from(one *round, disk ...[]result.Cell) (p result.Prediction, err error) {
+	m, ok := advice.PipelineModel(disk...)
+	if !ok {
+		return p, errNothingPredicted
+	}
+	switch {
+	case one.echo != nil:
+		m.Trip = one.echo
+		if one.disk.Server != nil { // the generator runs on the same processors
+			m.CPU = time.Duration((one.disk.Server.CPUPerMillion + one.disk.Generator.CPUPerMillion) * 1e3)
+		}
+	case r.rate == 0:
+		m.CPU, m.CPUPeak = time.Duration(1e9/max(one.rest.AddsPerS, 1)), one.rest.AddsPerS
+	default: // what the processors took is in what the bookie in memory took
+		if m.Trip, err = micros(one.rest.Hist); err != nil {
+			return p, err
+		}
+	}
+	m.Tick = time.Duration(one.disk.Tick * 1e3 / float64(r.connections)) // they take turns
+	if r.rate == 0 {
+		return m.Peak(verifyWindow, r.entry), nil
+	}
+	return m.At(r.entry, r.pct, r.rate), nil
+}
+
+// micros reads a histogram of microseconds into one of nanoseconds.
+func micros(text string) (*hdr.Histogram, error) {
+	in, err := hdr.Decode([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("histogram of bindery bench cluster: %w", err)
+	}
+	h := result.NewHistogram()
+	for _, b := range in.Distribution() {
+		if b.Count > 0 {
+			_ = h.RecordValues(min(b.From*1000, h.HighestTrackableValue()), b.Count) // in range
+		}
+	}
+	return h, nil
+}
+
+func (r *rounds) measured(f func(*measured) float64) (list []float64) {
+	for i := range r.list {
+		list = append(list, f(&r.list[i].disk))
+	}
+	return list
+}
+
+func (r *rounds) predicted(f func(*result.Prediction) float64) (list []float64) {
+	for i := range r.list {
+		list = append(list, f(&r.list[i].said))
+	}
+	return list
+}
+
+func rateOf(m *measured) float64             { return m.AddsPerS }
+func perSecond(p *result.Prediction) float64 { return p.AddsPerS }
+
+// row sums the rounds up.
+func (r *rounds) row() result.Verified {
+	p := r.list[len(r.list)/2].said
+	p50, p99 := r.predicted(func(p *result.Prediction) float64 { return p.P50US }), r.predicted(func(p *result.Prediction) float64 { return p.P99US })
+	p.P50US, p.P99US, p.P99LowUS, p.P99HighUS = median(p50), median(p99), lowest(p99), slices.Max(p99)
+	got := r.measured(func(m *measured) float64 { return m.Latency["p99"] })
+	row := result.Verified{
+		Predicted: p, MeasuredPerS: median(r.measured(rateOf)), MeasuredP50US: median(r.measured(func(m *measured) float64 { return m.Latency["p50"] })),
+		MeasuredP99US: median(got), MeasuredP99LowUS: lowest(got), MeasuredP99HighUS: slices.Max(got), NoisePct: r.noise,
+	}
+	row.P50Within = near(p.P50US, row.MeasuredP50US)
+	row.P99Within = row.MeasuredP99LowUS <= p.P99HighUS && row.MeasuredP99HighUS >= p.P99LowUS
+	return row
+}
+
+// near reports whether a prediction is as close as it must be.
+func near(predicted, measured float64) bool {
+	return math.Abs(predicted-measured) <= result.VerifyWithin*measured
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	if n := len(s); n%2 == 0 && n > 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}
+
+func lowest(v []float64) float64 { return slices.Min(v) }
+
+// label names a load in the cells of the chapter.
+func label(pct float64) string { return fmt.Sprintf("%.0f", pct) }

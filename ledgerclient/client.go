@@ -334,14 +334,15 @@ func (c *Client) Delete(ctx context.Context, id LedgerID) error {
 	if err := c.err(); err != nil {
 		return err
 	}
-	if err := c.deleteTier(ctx, id); !errors.Is(err, metadata.ErrNoLedger) {
-		if err != nil {
-			err = about("delete", id, metaError(err))
+	_, _, damage := c.views.Ledgers.Read(ctx, id)
+	if c.tier != nil && !isDamage(damage) {
+		if err := c.tier.DeleteLedger(ctx, id); err != nil {
+			return about("delete", id, metaError(err))
 		}
-		return err
+		return nil
 	}
-	if _, _, err := c.views.Ledgers.Read(ctx, id); err != nil && !isDamage(err) {
-		return about("delete", id, metaError(err))
+	if damage != nil && !isDamage(damage) {
+		return about("delete", id, metaError(damage))
 	}
 	if err := c.views.Ledgers.Delete(ctx, id, metadata.Any); err != nil {
 		return about("delete", id, metaError(err))

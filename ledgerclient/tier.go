@@ -100,11 +100,3 @@ func (r *Reader) scanTier(ctx context.Context, h *offload.Handle, first, last En
 	}
 	return true
 }
-
-// deleteTier deletes a ledger that the tier knows; errors are those of metadata.Ledgers.
-func (c *Client) deleteTier(ctx context.Context, id LedgerID) error {
-	if c.tier == nil {
-		return metadata.ErrNoLedger
-	}
-	return c.tier.DeleteLedger(ctx, id)
-}

@@ -101,7 +101,21 @@ func idleRecord(s *seen, x protocol.Write, now int64) *Record {
 // Delete makes an offloaded ledger be gone for everybody: one transaction turns the record into DELETING and deletes the ledger's own,
 // if it still exists. The objects are removed by Clean. ErrNoRecord says that the tier knows nothing of the ledger.
 func (r *Records) Delete(ctx context.Context, id ledger.ID) error {
-	rules := &protocol.Deletion{}
+	return r.delete(ctx, id, &protocol.Deletion{})
+}
+
+// DeleteLedger is Delete for the ledger client: a ledger that the tier does not know is deleted, too, in a transaction that says so: one
+// that somebody begins to offload meanwhile does not stay alive there. metadata.ErrNoLedger says that there is none.
+func (r *Records) DeleteLedger(ctx context.Context, id ledger.ID) error {
+	err := r.delete(ctx, id, &protocol.Deletion{All: true})
+	var s *StoppedError
+	if errors.As(err, &s) && s.Reason == protocol.NoLedger {
+		return fmt.Errorf("ledger %d: %w", id, metadata.ErrNoLedger)
+	}
+	return err
+}
+
+func (r *Records) delete(ctx context.Context, id ledger.ID, rules *protocol.Deletion) error {
 	var s seen
 	var cause error
 	a := rules.Step(protocol.Event{Kind: protocol.Start})
@@ -113,19 +127,33 @@ func (r *Records) Delete(ctx context.Context, id ledger.ID) error {
 			if s, err = r.look(ctx, id); err != nil {
 				return err
 			}
-			if s.record == nil {
-				return fmt.Errorf("ledger %d: %w", id, ErrNoRecord)
-			}
 			e = protocol.Event{Kind: protocol.EventSeen, Seen: s.view()}
 		case protocol.Send:
-			e = protocol.Event{Kind: protocol.EventWrote, Outcome: r.send(ctx, id, deletingRecord(s.record), a.Write, &cause)}
+			e = protocol.Event{Kind: protocol.EventWrote}
+			if a.Write.LedgerOnly {
+				e.Outcome = r.sendLedger(ctx, id, a.Write, &cause)
+			} else {
+				e.Outcome = r.send(ctx, id, deletingRecord(s.record), a.Write, &cause)
+			}
 		case protocol.Finish:
 			return nil
 		default:
+			if a.Reason == protocol.NotComplete {
+				return fmt.Errorf("ledger %d: %w", id, ErrNoRecord)
+			}
 			return &StoppedError{Ledger: id, Reason: a.Reason, Err: cause}
 		}
 		a = rules.Step(e)
 	}
+}
+
+// sendLedger makes a write that leaves the offload record as it is.
+func (r *Records) sendLedger(ctx context.Context, id ledger.ID, x protocol.Write, cause *error) protocol.Outcome {
+	t := r.txn(id, LedgerCond{Delete: true, Version: metadata.Version(x.LedgerVer)})
+	t.Checks = append(t.Checks, metadata.Check{Key: r.Key(id), Version: metadata.Version(x.Record)})
+	_, err := r.store.Txn(ctx, t)
+	*cause = err
+	return outcomeOf(err)
 }
 
 // Delete is Records.Delete.

@@ -245,6 +245,9 @@ func (u *upload) completeShard(ctx context.Context, i int, want shardSum) error 
 		return err
 	}
 	info, err := store.Head(ctx, key)
+	if objstore.IsNotFound(err) {
+		return fmt.Errorf("%w: shard %d was sent, and its object is gone: %w", errAbandon, i, err)
+	}
 	if err != nil {
 		return err
 	}

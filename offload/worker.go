@@ -259,6 +259,7 @@ type job struct {
 	begin   *begun
 	key     *WrappedKey
 	noted   bool // the intent is in the log
+	sent    bool // an upload was made by this run
 
 	manifest ManifestRef
 	inline   bool
@@ -382,6 +383,10 @@ func (w *Worker) run(ctx context.Context, j *job) error {
 			}
 			e = protocol.Event{Kind: protocol.EventWrote, Outcome: outcome}
 		case protocol.Upload:
+			if j.sent { // the record changed since: what is there is looked at again, and only that is sent which is not
+				j.left = w.notes.of(j.id)
+			}
+			j.sent = true
 			j.err = w.uploadAll(ctx, j)
 			switch {
 			case errors.Is(j.err, errAbandon), errors.Is(j.err, errForeign):

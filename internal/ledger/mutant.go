@@ -61,6 +61,18 @@ const (
 	MutantPublishIgnoresLock        // the publish does not depend on the lock
 	MutantReplicatesTheLastFragment // of a ledger that is not closed
 
+	// Offload: the cores of offload/protocol, and their drivers
+	MutantOffloadReleaseUnchecked  // the bookie copies are given up without a look at the objects
+	MutantOffloadReleaseAnyVersion // the ledger's record is deleted at any version
+	MutantOffloadNoLag             // the deletion lag is not waited for
+	MutantOffloadUnverified        // what was uploaded is not read back before the commit
+	MutantOffloadCommitStale       // the commit does not look at the ledger's record
+	MutantOffloadNamedAnew         // an attempt that left the record is named again
+	MutantOffloadOnePass           // the janitor is done with an attempt at the first pass
+	MutantOffloadCleansUnclear     // a worker removes its objects when it does not know whether its commit happened
+	MutantOffloadRecordsFirst      // the records are read before the targets are listed, to find what nobody names
+	MutantOffloadDeleteBlind       // a ledger that the tier does not know is deleted without a look at the tier in the same transaction
+
 	// What follows only whole clusters show: the model check knows nothing of it.
 	MutantModelled
 	MutantPublishBeforeCopies // a worker names the new bookie first, and copies then

@@ -1,15 +1,18 @@
 package protocol
 
+import "github.com/binderylog/bindery/internal/ledger"
+
 // Attempt takes one ledger into the tier. The zero value with a fresh ID is ready.
 type Attempt struct {
 	ID       AttemptID
 	TakeOver bool // the lock has been held long enough: an attempt found there is displaced
 	Resumed  bool // the ID comes from an intent: it goes on if the record names it, and never names it anew
 
-	begun    bool // the record named this attempt
-	unclear  bool // a write that begins it was sent and not answered
-	at       int64
+	begun    bool  // the record named this attempt
+	unclear  bool  // a write that begins it was sent and not answered
+	at       int64 // version of the record that such a write replaces
 	uploaded bool
+	under    int64 // version of the record that the upload was made under
 }
 
 // Step returns what to do after an event.
@@ -53,7 +56,7 @@ func (a *Attempt) decide(s Seen) Action {
 	}
 	// An id that may have stood in the record, and does not any more, is garbage or was: it must not be named again. Only the very
 	// same write may be repeated, since at most one of the two can land.
-	if a.Resumed || a.begun || a.unclear && a.at != r.Version {
+	if (a.Resumed || a.begun || a.unclear && a.at != r.Version) && ledger.Planted() != ledger.MutantOffloadNamedAnew {
 		return stop(Displaced)
 	}
 	a.at = r.Version
@@ -82,10 +85,17 @@ func (a *Attempt) carryOn(s Seen) Action {
 	switch {
 	case !s.Ledger.Exists():
 		return stop(NoLedger)
-	case !s.same():
+	case !s.same() && ledger.Planted() != ledger.MutantOffloadCommitStale:
 		return stop(Displaced) // re-closed elsewhere: what was uploaded is not the ledger any more
-	case !a.uploaded:
+	case !a.uploaded || a.under != s.Record.Version:
+		// A record that was changed meanwhile may have gone and come back, by a write that begins this attempt and landed late. The janitor
+		// may have been here in between: what is there is looked at again.
+		a.uploaded, a.under = false, s.Record.Version
 		return Action{Do: Upload}
 	}
-	return Action{Do: Send, Write: Write{Record: s.Record.Version, State: Complete, Attempt: a.ID, Ledger: LedgerAt, LedgerVer: s.Ledger.Version}}
+	w := Write{Record: s.Record.Version, State: Complete, Attempt: a.ID, Ledger: LedgerAt, LedgerVer: s.Ledger.Version}
+	if ledger.Planted() == ledger.MutantOffloadCommitStale {
+		w.Ledger = LedgerFree
+	}
+	return Action{Do: Send, Write: w}
 }

@@ -31,6 +31,7 @@ func TestCrashMatrix(t *testing.T) {
 	uploaded := func(n int) func(Seen) Action {
 		return func(s Seen) Action {
 			a := &Attempt{ID: id(n), Resumed: true}
+			a.Step(Event{Kind: EventSeen, Seen: Seen{closedLedger, recordOf(Uploading, n)}})
 			a.Step(Event{Kind: EventUploaded, OK: true})
 			return a.Step(Event{Kind: EventSeen, Seen: s})
 		}
@@ -93,6 +94,28 @@ func TestCrashMatrix(t *testing.T) {
 	}
 }
 
+// TestAnAttemptThatWentAndCameBackIsLookedAtAgain: the write that began it, of unknown outcome and sent twice, lands once more after the
+// janitor gave the attempt up, cleaned it and removed the record. The model check found it.
+func TestAnAttemptThatWentAndCameBackIsLookedAtAgain(t *testing.T) {
+	a := &Attempt{ID: id(1)}
+	seen := func(r Record) Action { return a.Step(Event{Kind: EventSeen, Seen: Seen{closedLedger, r}}) }
+	begin := seen(noRecord)
+	require.Equal(t, Send, begin.Do)
+	require.Equal(t, Action{Do: Read}, a.Step(Event{Kind: EventWrote, Outcome: Unknown}))
+	require.Equal(t, begin, seen(noRecord), "the very same write again")
+	a.Step(Event{Kind: EventWrote, Outcome: Applied})
+	first := recordOf(Uploading, 1)
+	require.Equal(t, Action{Do: Upload}, seen(first))
+	a.Step(Event{Kind: EventUploaded, OK: true})
+	again := first
+	again.Version++ // the first of the two writes lands
+	require.Equal(t, Action{Do: Upload}, seen(again), "the objects may be gone")
+	a.Step(Event{Kind: EventUploaded, OK: true})
+	commit := seen(again)
+	require.Equal(t, Complete, commit.Write.State)
+	require.Equal(t, again.Version, commit.Write.Record)
+}
+
 func TestReleaseNeedsTheOwnersWord(t *testing.T) {
 	l := closedLedger
 	l.Release = false
@@ -138,7 +161,29 @@ func TestDeletion(t *testing.T) {
 	require.Equal(t, Write{Record: 3, State: Deleting, Attempt: id(1), Ledger: LedgerAt, LedgerVer: None}, a.Write)
 	require.Equal(t, Action{Do: Read}, d.Step(Event{Kind: EventWrote, Outcome: Unknown}))
 	require.Equal(t, Action{Do: Finish}, d.Step(Event{Kind: EventSeen, Seen: Seen{noLedger, recordOf(Deleting, 1)}}))
+	d = &Deletion{}
 	require.Equal(t, Action{Do: Stop, Reason: NotComplete}, d.Step(Event{Kind: EventSeen, Seen: Seen{closedLedger, noRecord}}))
+}
+
+// TestDeletionOfWhatTheTierDoesNotKnow: in the same transaction the tier must still not know it.
+func TestDeletionOfWhatTheTierDoesNotKnow(t *testing.T) {
+	d := &Deletion{All: true}
+	want := Action{Do: Send, Write: Write{Record: None, LedgerOnly: true, Ledger: LedgerDelete, LedgerVer: 7}}
+	require.Equal(t, want, d.Step(Event{Kind: EventSeen, Seen: Seen{closedLedger, noRecord}}))
+	require.Equal(t, Action{Do: Read}, d.Step(Event{Kind: EventWrote, Outcome: Conflict}))
+	a := d.Step(Event{Kind: EventSeen, Seen: Seen{closedLedger, recordOf(Uploading, 1)}})
+	require.Equal(t, Deleting, a.Write.State, "somebody began to offload it")
+	require.Equal(t, LedgerDelete, a.Write.Ledger)
+
+	anew := Write{Record: 3, LedgerOnly: true, Ledger: LedgerDelete, LedgerVer: 7}
+	require.Equal(t, anew, (&Deletion{All: true}).Step(Event{Kind: EventSeen, Seen: Seen{closedLedger, recordOf(Deleting, 1)}}).Write, "an id used again")
+	require.Equal(t, Action{Do: Finish}, (&Deletion{}).Step(Event{Kind: EventSeen, Seen: Seen{closedLedger, recordOf(Deleting, 1)}}))
+
+	d = &Deletion{All: true}
+	require.Equal(t, Action{Do: Stop, Reason: NoLedger}, d.Step(Event{Kind: EventSeen, Seen: Seen{noLedger, noRecord}}))
+	d.Step(Event{Kind: EventSeen, Seen: Seen{closedLedger, noRecord}})
+	d.Step(Event{Kind: EventWrote, Outcome: Unknown})
+	require.Equal(t, Action{Do: Finish}, d.Step(Event{Kind: EventSeen, Seen: Seen{noLedger, noRecord}}))
 }
 
 func TestIDs(t *testing.T) {

@@ -54,14 +54,15 @@ const (
 
 // Write is one transaction.
 type Write struct {
-	Record    int64 // the version that the offload record must have; None to create it
-	Remove    bool  // delete the offload record; nothing else is set
-	State     State // what it becomes
-	Attempt   AttemptID
-	Idle      bool
-	Discard   bool // the attempt that it named becomes garbage
-	Ledger    LedgerCond
-	LedgerVer int64
+	Record     int64 // the version that the offload record must have; None to create it
+	Remove     bool  // delete the offload record; nothing else is set
+	LedgerOnly bool  // the offload record stays as it is; only Record, Ledger and LedgerVer are set
+	State      State // what it becomes
+	Attempt    AttemptID
+	Idle       bool
+	Discard    bool // the attempt that it named becomes garbage
+	Ledger     LedgerCond
+	LedgerVer  int64
 }
 
 // Outcome is what became of a write.

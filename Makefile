@@ -14,7 +14,7 @@ FUZZTIME  ?= 5s
 CRASH_ROUNDS ?= $(or $(ROUNDS),60)
 LINT     := $(GO) tool -modfile=tools/lint/go.mod
 
-.PHONY: build run test race invariants modelcheck modelcheck-mutants fuzz-smoke crash e2e overload bench bench-compare lint fmt vet vuln arch check clean help
+.PHONY: build run test race invariants modelcheck modelcheck-mutants fuzz-smoke crash e2e overload offload-big bench bench-offload bench-compare lint fmt vet vuln arch check clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -53,6 +53,9 @@ e2e: build ## drive the real binary from outside
 overload: build ## one bookie with more than it can take, and its memory budget, for DURATION (1m)
 	BINDERY_BIN=$(CURDIR)/bin/bindery $(GO) test -tags overload -count=1 -timeout 2h -v ./test/overload -overload.duration $(or $(DURATION),1m)
 
+offload-big: build ## a ledger of SIZE (64MiB) to object stores and back, with everything killed ROUNDS (4) times; SEED repeats
+	BINDERY_BIN=$(CURDIR)/bin/bindery $(GO) test -tags offloadbig -count=1 -timeout 6h -v ./test/offload -offload.size $(or $(SIZE),64MiB) -offload.rounds $(or $(ROUNDS),4) -offload.seed $(or $(SEED),0)
+
 sim: ## simulate SEEDS (300) runs of each layer, or of LAYER=cores|cluster; prints the seeds that fail
 	$(GO) run ./tools/sim -seeds $(or $(SEEDS),300) -layer '$(LAYER)' -first $(or $(FIRST),1)
 
@@ -75,6 +78,9 @@ interop-short: build ## a part of it: ZooKeeper, one version of BookKeeper, fewe
 bench: build ## journal and cluster benchmarks beside the disk's own limit, interleaved
 	$(GO) run ./bench $(BENCHFLAGS)
 
+bench-offload: ## reads, writes and repairs of the tier beside raw requests to the same S3 server, interleaved
+	$(GO) test -run '^$$' -bench '^BenchmarkTier' -benchtime 1x -timeout 1h ./offload
+
 bench-compare: ## benchstat of the working tree against BASE (default HEAD~1)
 	bench/compare $(or $(BASE),HEAD~1)
 
@@ -87,7 +93,7 @@ fmt: ## gofmt everything
 
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags 'e2e crash overload interop' ./test/...
+	$(GO) vet -tags 'e2e crash overload interop offloadbig' ./test/...
 
 vuln: ## known vulnerabilities in what is linked in (needs the vulnerability database)
 	$(LINT) govulncheck ./...

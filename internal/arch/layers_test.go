@@ -88,6 +88,7 @@ var layers = map[string]int{
 	"test/crash":       10,
 	"test/overload":    10,
 	"test/integration": 10,
+	"test/offload":     10,
 	"test/interop":     10,
 }
 

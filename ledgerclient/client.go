@@ -84,7 +84,7 @@ func dialError(err error) error {
 
 // newClient takes over the store, unless it fails.
 func newClient(store metadata.Store, views *metadata.Views, o *Options, dial DialFunc) (*Client, error) {
-	tier, err := newTier(views, o.Offload)
+	tier, err := newTier(views, o.Offload, o.OffloadKeys)
 	if err != nil {
 		return nil, err
 	}

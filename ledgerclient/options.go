@@ -73,6 +73,8 @@ type Options struct {
 	// Offload are the object stores that closed ledgers may have moved to: what bookies do not have any more is opened and read
 	// there (offload/objstore/driver reads them from a file). They stay the caller's to close. Default none.
 	Offload *offload.Targets
+	// OffloadKeys are the keys of ledgers that were encrypted when they moved there (driver.OpenKeys of the same package). Default none.
+	OffloadKeys offload.KeySource
 
 	Logger *slog.Logger // default slog.Default()
 }

@@ -13,20 +13,15 @@ import (
 )
 
 // newTier returns the reader of what has moved to the tier, nil if the client knows no targets.
-func newTier(views *metadata.Views, targets *offload.Targets) (*offload.Reader, error) {
+func newTier(views *metadata.Views, targets *offload.Targets, keys offload.KeySource) (*offload.Reader, error) {
 	if targets == nil {
 		return nil, nil
 	}
-	return offload.NewReader(offload.ReaderOptions{Records: offload.NewRecords(views), Targets: targets})
+	return offload.NewReader(offload.ReaderOptions{Records: offload.NewRecords(views), Targets: targets, Keys: keys})
 }
 
-// OffloadRecords returns the records of what has moved to the tier, nil without Options.Offload. It is for programs of this module.
-func (c *Client) OffloadRecords() *offload.Records {
-	if c.tier == nil {
-		return nil
-	}
-	return offload.NewRecords(c.views)
-}
+// OffloadRecords returns the records of what has moved to the tier. It is for programs of this module.
+func (c *Client) OffloadRecords() *offload.Records { return offload.NewRecords(c.views) }
 
 // openTier looks for a ledger in the tier.
 func (c *Client) openTier(ctx context.Context, id LedgerID) (*offload.Handle, error) {

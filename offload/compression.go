@@ -13,3 +13,14 @@ func ParseCompression(s string) (Compression, error) {
 	}
 	return c, nil
 }
+
+// ParseEncryption reads "none" or "aes-256-gcm".
+func ParseEncryption(s string) (Encryption, error) {
+	switch s {
+	case "none":
+		return EncryptNone, nil
+	case keyAlgorithm:
+		return EncryptAESGCM, nil
+	}
+	return 0, fmt.Errorf("encryption %q: none or %s", s, keyAlgorithm)
+}

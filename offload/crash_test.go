@@ -269,8 +269,8 @@ func TestStatement18ResumeSendsOnlyWhatIsMissing(t *testing.T) {
 
 func TestStatement18EncryptedResumeUsesNoNonceTwice(t *testing.T) {
 	keys := &Keys{Current: "k", ByID: map[string][]byte{"k": make([]byte, 32)}}
-	w, l := killedAfterStripes(t, func(o *Options) { o.Keys = keys })
-	x := w.worker("w", func(o *Options) { o.Keys = keys })
+	w, l := killedAfterStripes(t, func(o *Options) { o.Keys, o.Encryption = keys, EncryptAESGCM })
+	x := w.worker("w", func(o *Options) { o.Keys, o.Encryption = keys, EncryptAESGCM })
 	defer x.Close()
 	require.NoError(t, x.Offload(t.Context(), l.id))
 	r := w.reader(func(o *ReaderOptions) { o.Keys = keys })

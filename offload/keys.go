@@ -1,12 +1,31 @@
 package offload
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
+	"encoding/base64"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 )
+
+// KeyError is returned for an encrypted ledger whose data key can not be had.
+type KeyError struct {
+	KeyID string // that the ledger was written under
+	Err   error
+}
+
+// Error implements error.
+func (e *KeyError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *KeyError) Unwrap() error { return e.Err }
 
 // KeySource wraps the data keys of encrypted ledgers under keys of the operator's. Whoever loses those loses the data.
 type KeySource interface {
@@ -23,6 +42,59 @@ const keyAlgorithm = "aes-256-gcm"
 type Keys struct {
 	Current string            // id of the key that new ledgers are written under
 	ByID    map[string][]byte // 32 bytes each
+}
+
+// keysMax bounds how many keys ParseKeys takes.
+const keysMax = 1000
+
+// ParseKeys reads lines of the form "id = key", the key being 32 bytes in base64; commas separate as lines do, and what follows a #
+// is left out. No error holds anything of a key.
+func ParseKeys(text []byte) (*Keys, error) {
+	k := &Keys{ByID: map[string][]byte{}}
+	lines := bufio.NewScanner(bytes.NewReader(bytes.ReplaceAll(text, []byte(","), []byte("\n"))))
+	for n := 1; lines.Scan(); n++ {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		id, value, found := strings.Cut(line, "=")
+		id = strings.TrimSpace(id)
+		key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(value))
+		switch {
+		case !found || id == "" || len(id) > keyIDMax:
+			return nil, fmt.Errorf("line %d is not `id = key`, the id of 1 to %d bytes", n, keyIDMax)
+		case err != nil || len(key) != dataKeySize:
+			return nil, fmt.Errorf("line %d: key %q is not %d bytes in base64; `openssl rand -base64 %d` makes one", n, id, dataKeySize, dataKeySize)
+		case k.ByID[id] != nil:
+			return nil, fmt.Errorf("line %d: key %q stands there twice", n, id)
+		case len(k.ByID) == keysMax:
+			return nil, fmt.Errorf("more than %d keys", keysMax)
+		}
+		k.ByID[id] = key
+	}
+	if err := lines.Err(); err != nil {
+		return nil, errors.New("a line is too long")
+	}
+	if len(k.ByID) == 0 {
+		return nil, errors.New("there is no key")
+	}
+	return k, nil
+}
+
+// Choose sets the key that new ledgers are written under; "" is the only one there is.
+func (k *Keys) Choose(id string) error {
+	ids := strings.Join(slices.Sorted(maps.Keys(k.ByID)), ", ")
+	switch {
+	case id == "" && len(k.ByID) == 1:
+		k.Current = ids
+		return nil
+	case id == "":
+		return fmt.Errorf("there are several keys (%s): name the one that new ledgers are written under", ids)
+	case k.ByID[id] == nil:
+		return fmt.Errorf("there is no key %q; there are: %s", id, ids)
+	}
+	k.Current = id
+	return nil
 }
 
 func (k *Keys) aead(id string) (cipher.AEAD, error) {
@@ -77,7 +149,11 @@ func unwrap(ctx context.Context, source KeySource, k *WrappedKey) ([]byte, error
 	case k == nil:
 		return nil, nil
 	case source == nil:
-		return nil, fmt.Errorf("%w (key id %q)", ErrNoKey, k.KeyID)
+		return nil, &KeyError{k.KeyID, fmt.Errorf("%w (key id %q)", ErrNoKey, k.KeyID)}
 	}
-	return source.Unwrap(ctx, *k)
+	key, err := source.Unwrap(ctx, *k)
+	if err != nil {
+		return nil, &KeyError{k.KeyID, err}
+	}
+	return key, nil
 }

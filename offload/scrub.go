@@ -60,6 +60,8 @@ func (w *Worker) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 		shards int
 	}
 	var repairs []bad
+	var keys []*KeyError
+	noKey := map[string]int{}
 	for _, d := range queue {
 		findings, err := w.Verify(ctx, d.id, o.Level)
 		if ctx.Err() != nil {
@@ -69,6 +71,13 @@ func (w *Worker) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 			continue // deleted since
 		}
 		out.Ledgers++
+		var key *KeyError
+		if errors.As(err, &key) { // one line for all ledgers of a key
+			if noKey[key.KeyID]++; noKey[key.KeyID] == 1 {
+				keys = append(keys, key)
+			}
+			continue
+		}
 		if err != nil {
 			out.Problems = append(out.Problems, fmt.Errorf("ledger %d: %w", d.id, err))
 			continue
@@ -83,6 +92,9 @@ func (w *Worker) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 		if out.Findings += len(findings); len(findings) > 0 {
 			repairs = append(repairs, bad{d.id, len(shards)})
 		}
+	}
+	for _, k := range keys {
+		out.Problems = append(out.Problems, fmt.Errorf("%d ledgers could not be looked at: %w", noKey[k.KeyID], k))
 	}
 	if !o.Repair {
 		return out, nil

@@ -42,7 +42,8 @@ type Options struct {
 	// InlineBytes: ledgers that take no more are stored in their manifest; default 64 KiB, -1: none.
 	InlineBytes int
 	Compression Compression
-	Keys        KeySource // not nil: new ledgers are encrypted
+	Encryption  Encryption // of new ledgers; EncryptAESGCM needs Keys
+	Keys        KeySource  // for encrypted ledgers
 
 	InFlight    int           // parts under way per ledger; default 4
 	MemoryBytes int64         // cell buffers of all uploads; default 256 MiB
@@ -123,6 +124,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("offload: blocks of %d bytes; %d to %d are possible", o.BlockBytes, BlockBytesMin, BlockBytesMax)
 	case o.InlineBytes > InlineBytesMax:
 		return fmt.Errorf("offload: %d inline bytes; at most %d are possible", o.InlineBytes, InlineBytesMax)
+	case o.Encryption != EncryptNone && o.Keys == nil:
+		return errors.New("offload: encryption is asked for and there is no key source")
 	case o.MinShards < o.Geometry.Data || o.MinShards > o.Geometry.Shards():
 		return fmt.Errorf("offload: a commit with %d shards of %s; %d to %d are possible", o.MinShards, o.Geometry, o.Geometry.Data, o.Geometry.Shards())
 	case o.uploadMemory(o.CellBytes) > o.MemoryBytes:
@@ -468,7 +471,7 @@ func (w *Worker) begin(ctx context.Context, j *job, x protocol.Write) (*Record, 
 			geometry: g, targets: g.Spread(x.Attempt, w.o.Targets.places), cellBytes: cellBytesFor(w.o.CellBytes, g, m.Length), blockBytes: blockBytesFor(w.o.BlockBytes, g, m.Length),
 			inlineBytes: max(w.o.InlineBytes, 0), compression: w.o.Compression, last: m.LastEntry, length: m.Length,
 		}
-		if w.o.Keys != nil {
+		if w.o.Encryption != EncryptNone {
 			dataKey := make([]byte, dataKeySize)
 			_, _ = rand.Read(dataKey) // never fails
 			k, err := w.o.Keys.Wrap(ctx, dataKey)

@@ -1,6 +1,7 @@
 package offload
 
 import (
+	"bytes"
 	"context"
 	"math/rand/v2"
 	"testing"
@@ -144,7 +145,7 @@ func TestMemoryTooSmallForOneUploadIsRefusedAtStart(t *testing.T) {
 func TestEncryptedLedgers(t *testing.T) {
 	w := six(t)
 	keys := &Keys{Current: "k1", ByID: map[string][]byte{"k1": make([]byte, 32)}}
-	x := w.worker("w", func(o *Options) { o.Keys, o.Compression = keys, CompressZstd })
+	x := w.worker("w", func(o *Options) { o.Keys, o.Encryption, o.Compression = keys, EncryptAESGCM, CompressZstd })
 	defer x.Close()
 	l := w.add(ledgerSpec{sizes: even(5000, 1000), text: true})
 	require.NoError(t, x.Offload(t.Context(), l.id))
@@ -158,6 +159,55 @@ func TestEncryptedLedgers(t *testing.T) {
 	e, err := h.Entry(t.Context(), 4999)
 	require.NoError(t, err)
 	require.Equal(t, l.bodies[4999], e.AppendBody(nil, l.id))
+}
+
+func TestStatement42AWrongOrMissingKeyIsOneClearError(t *testing.T) {
+	w := six(t)
+	right := &Keys{Current: "k1", ByID: map[string][]byte{"k1": make([]byte, 32)}}
+	x := w.worker("w", func(o *Options) { o.Keys, o.Encryption = right, EncryptAESGCM })
+	defer x.Close()
+	a, b := w.add(ledgerSpec{sizes: even(300, 1000)}), w.add(ledgerSpec{seed: 1, sizes: even(300, 1000)})
+	require.NoError(t, x.Offload(t.Context(), a.id))
+	require.NoError(t, x.Offload(t.Context(), b.id))
+	require.Equal(t, "k1", w.record(a.id).Key.KeyID)
+	for name, c := range map[string]struct {
+		keys KeySource
+		says string
+	}{
+		"none":  {nil, `the ledger is encrypted; set the key source that it was written with (key id "k1")`},
+		"other": {&Keys{ByID: map[string][]byte{"k2": make([]byte, 32)}}, `no key with id "k1"; add it to the key source`},
+		"wrong": {&Keys{ByID: map[string][]byte{"k1": bytes.Repeat([]byte{1}, 32)}}, `key "k1" is not the one that the ledger was written under`},
+	} {
+		y := w.worker("y"+name, func(o *Options) { o.Keys = c.keys })
+		_, err := y.Verify(t.Context(), a.id, VerifyFull)
+		require.ErrorContains(t, err, c.says)
+		var key *KeyError
+		require.ErrorAs(t, err, &key)
+		require.Equal(t, "k1", key.KeyID)
+		_, err = y.Repair(t.Context(), a.id, RepairOptions{})
+		require.ErrorContains(t, err, c.says)
+		done, err := y.Scrub(t.Context(), ScrubOptions{Level: VerifyHead, Repair: true})
+		require.NoError(t, err)
+		require.Len(t, done.Problems, 1, "one for both ledgers")
+		require.ErrorContains(t, done.Problems[0], "2 ledgers could not be looked at")
+		require.ErrorContains(t, done.Problems[0], c.says)
+		require.Zero(t, done.Findings)
+		require.Error(t, y.Release(t.Context(), a.id, true), "what can not be read is not given up")
+		require.Equal(t, StateComplete, w.record(a.id).State)
+		require.NoError(t, y.Close())
+	}
+	plain := w.worker("plain", func(o *Options) { o.Keys = right })
+	defer plain.Close()
+	l := w.add(ledgerSpec{seed: 2, sizes: even(300, 1000)})
+	require.NoError(t, plain.Offload(t.Context(), l.id))
+	require.Nil(t, w.record(l.id).Key, "keys alone encrypt nothing")
+	w.requireReadable(l)
+	_, err := plain.Verify(t.Context(), a.id, VerifyFull)
+	require.NoError(t, err)
+	o := w.options()
+	o.Encryption = EncryptAESGCM
+	_, err = NewWorker(o)
+	require.ErrorContains(t, err, "no key source")
 }
 
 func TestStatement14TwoWorkersAtOnce(t *testing.T) {

@@ -24,7 +24,10 @@ type endpoints struct {
 	Bookies  []string `json:"bookies"`
 	Admin    string   `json:"admin"`
 
-	OffloadTargets string `json:"offload_targets,omitempty"` // file that names the object stores of --offload-dir
+	OffloadTargets    string `json:"offload_targets,omitempty"` // file that names the object stores of --offload-dir
+	OffloadKeySource  string `json:"offload_key_source,omitempty"`
+	OffloadKeyID      string `json:"offload_key_id,omitempty"`
+	OffloadEncryption string `json:"offload_encryption,omitempty"`
 }
 
 // writeEndpoints renames the file into place.

@@ -14,7 +14,6 @@ import (
 
 	metadriver "github.com/binderylog/bindery/internal/metadata/driver"
 	"github.com/binderylog/bindery/ledgerclient"
-	"github.com/binderylog/bindery/offload/objstore/driver"
 )
 
 func newLedgerCommand() *cobra.Command {
@@ -36,7 +35,7 @@ func newLedgerCommand() *cobra.Command {
 type clusterOptions struct {
 	metadata string
 	verbose  bool
-	targets  *driver.Targets // of the tier, open; nil: with opens those that are configured, if any are
+	tier     tierFiles // open; without targets with opens those that are configured, if any are
 }
 
 func (o *clusterOptions) addFlags(c *cobra.Command) {
@@ -51,8 +50,8 @@ func (o *clusterOptions) dial(c *cobra.Command) (*ledgerclient.Client, error) {
 		return nil, err
 	}
 	lo := &ledgerclient.Options{Logger: o.logger(c), DialTimeout: dialMax, MetadataTimeout: metadataCallMax}
-	if o.targets != nil {
-		lo.Offload = o.targets.Targets
+	if o.tier.targets != nil {
+		lo.Offload, lo.OffloadKeys = o.tier.targets.Targets, o.tier.keys
 	}
 	client, err := ledgerclient.Dial(c.Context(), uri, lo)
 	switch {
@@ -80,14 +79,16 @@ func (o *clusterOptions) logger(c *cobra.Command) *slog.Logger {
 
 // with runs f with a client and closes it.
 func (o *clusterOptions) with(c *cobra.Command, f func(ctx context.Context, client *ledgerclient.Client) error) error {
-	if name := targetsFile("", o.metadata); o.targets == nil && name != "" {
-		targets, err := driver.Load(name)
+	if o.tier.targets == nil {
+		files, err := tierSettings{}.complete(o.metadata).open()
 		if err != nil {
-			return exit(exitUsage, err)
+			return err
 		}
-		defer targets.Close() //nolint:errcheck // idle connections
-		o.targets = targets
-		defer func() { o.targets = nil }()
+		if files.targets != nil {
+			defer files.targets.Close() //nolint:errcheck // idle connections
+			o.tier = files
+			defer func() { o.tier = tierFiles{} }()
+		}
 	}
 	client, err := o.dial(c)
 	if err != nil {

@@ -59,20 +59,29 @@ func ledgerIDs(args []string) ([]ledger.ID, error) {
 	return ids, nil
 }
 
-// idsOrAll reads the ids, or lists every ledger of the tier that can be read with --all.
-func idsOrAll(ctx context.Context, t *tier, args []string, all bool) ([]ledger.ID, error) {
+// idsOrAll reads the ids, or lists every ledger of the tier that can be read with --all, of those under a key if one is named.
+func idsOrAll(ctx context.Context, t *tier, args []string, all bool, keyID string) ([]ledger.ID, error) {
 	if all == (len(args) > 0) {
 		return nil, exit(exitUsage, errors.New("give ledger ids, or --all"))
 	}
-	if !all {
-		return ledgerIDs(args)
+	ids, err := ledgerIDs(args)
+	if err != nil {
+		return nil, err
 	}
-	var ids []ledger.ID
+	for _, id := range ids {
+		if r, _, err := t.records.Read(ctx, id); err == nil && keyID != "" && (r.Key == nil || r.Key.KeyID != keyID) {
+			return nil, exit(exitRefused, fmt.Errorf("ledger %d is not encrypted under key %q", id, keyID))
+		}
+	}
+	if !all {
+		return ids, nil
+	}
 	for l, err := range t.records.All(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		if l.Err == nil && (l.Record.State == offload.StateComplete || l.Record.State == offload.StateReleased) {
+		if l.Err == nil && (l.Record.State == offload.StateComplete || l.Record.State == offload.StateReleased) &&
+			(keyID == "" || l.Record.Key != nil && l.Record.Key.KeyID == keyID) {
 			ids = append(ids, l.Ledger)
 		}
 	}
@@ -109,12 +118,12 @@ func newOffloadTargetsCommand(o *tierOptions) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer t.Close() //nolint:errcheck // idle connections
+			defer t.targets.Close() //nolint:errcheck // idle connections
 			if output == outputJSON {
-				return printJSON(c.OutOrStdout(), t.Places())
+				return printJSON(c.OutOrStdout(), t.targets.Places())
 			}
 			var rows [][]string
-			for _, p := range t.Places() {
+			for _, p := range t.targets.Places() {
 				rows = append(rows, []string{p.Target, p.Domain})
 			}
 			return printTable(c.OutOrStdout(), []string{"target", "domain"}, rows)
@@ -130,7 +139,7 @@ func newOffloadTargetsCommand(o *tierOptions) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer t.Close() //nolint:errcheck // idle connections
+			defer t.targets.Close() //nolint:errcheck // idle connections
 			type checked struct {
 				Target   string   `json:"target"`
 				OK       bool     `json:"ok"`
@@ -140,7 +149,7 @@ func newOffloadTargetsCommand(o *tierOptions) *cobra.Command {
 			}
 			var list []checked
 			bad := false
-			for _, s := range t.Stores {
+			for _, s := range t.targets.Stores {
 				start := time.Now()
 				report, err := s.Check(c.Context())
 				x := checked{Target: s.ID(), OK: err == nil, Millis: float64(time.Since(start).Microseconds()) / 1e3, Warnings: report.Warnings}
@@ -225,6 +234,7 @@ func newOffloadLedgerCommand(o *tierOptions) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&geometry, "geometry", "", "data+parity shards, such as 4+2 (default: by the number of domains)")
+	o.addEncryptionFlags(c)
 	c.Flags().BoolVar(&releaseNow, "release-now", false, "bookies give up their copies without the deletion lag")
 	c.Flags().BoolVar(&noProgress, "no-progress", false, "show no progress on a terminal")
 	return c
@@ -239,6 +249,7 @@ type offloaded struct {
 	Entries   int64    `json:"entries"`
 	Missing   int      `json:"shards_missing"`
 	Inline    bool     `json:"inline"`
+	KeyID     string   `json:"key_id,omitempty"` // under which the data key of an encrypted ledger is wrapped
 	Attempt   string   `json:"attempt"`
 	Targets   []string `json:"targets"`
 	Completed string   `json:"completed,omitempty"`
@@ -272,12 +283,15 @@ func describeOffloaded(l offload.Listed) offloaded {
 	if r.Inline {
 		x.Targets = r.Manifest.Targets
 	}
+	if r.Key != nil {
+		x.KeyID = r.Key.KeyID
+	}
 	return x
 }
 
 func newOffloadListCommand(o *tierOptions) *cobra.Command {
 	var output outputFormat
-	var state, target string
+	var state, target, keyID string
 	var missing bool
 	c := &cobra.Command{
 		Use: "ls", Short: "List the ledgers that the tier knows", Args: cobra.NoArgs,
@@ -289,7 +303,7 @@ func newOffloadListCommand(o *tierOptions) *cobra.Command {
 						return err
 					}
 					x := describeOffloaded(l)
-					if state != "" && x.State != state || missing && x.Missing == 0 || target != "" && !slices.Contains(x.Targets, target) {
+					if state != "" && x.State != state || missing && x.Missing == 0 || target != "" && !slices.Contains(x.Targets, target) || keyID != "" && x.KeyID != keyID {
 						continue
 					}
 					list = append(list, x)
@@ -309,6 +323,7 @@ func newOffloadListCommand(o *tierOptions) *cobra.Command {
 	c.Flags().StringVar(&state, "state", "", "only those in this state: UPLOADING, COMPLETE, RELEASED or DELETING")
 	c.Flags().StringVar(&target, "target", "", "only those with a shard on this target")
 	c.Flags().BoolVar(&missing, "missing", false, "only those that lack shards")
+	c.Flags().StringVar(&keyID, "key-id", "", "only those that are encrypted under this key")
 	return c
 }
 
@@ -363,7 +378,7 @@ func newOffloadShowCommand(o *tierOptions) *cobra.Command {
 
 // tierReader returns a reader of the tier alone.
 func (t *tier) reader() (*offload.Reader, error) {
-	return offload.NewReader(offload.ReaderOptions{Records: t.records, Targets: t.targets.Targets})
+	return offload.NewReader(offload.ReaderOptions{Records: t.records, Targets: t.targets.Targets, Keys: t.keys})
 }
 
 func newOffloadReadCommand(o *tierOptions) *cobra.Command {
@@ -420,7 +435,7 @@ func newOffloadReadCommand(o *tierOptions) *cobra.Command {
 
 func newOffloadVerifyCommand(o *tierOptions) *cobra.Command {
 	var output outputFormat
-	var level string
+	var level, keyID string
 	var all bool
 	c := &cobra.Command{
 		Use: "verify ID...|--all", Short: "Look whether ledgers in the tier are whole; exit 5 if something is wrong",
@@ -430,7 +445,7 @@ func newOffloadVerifyCommand(o *tierOptions) *cobra.Command {
 				return exit(exitUsage, err)
 			}
 			return o.withWorker(c, unlimited, func(ctx context.Context, t *tier, w *offload.Worker) error {
-				ids, err := idsOrAll(ctx, t, args, all)
+				ids, err := idsOrAll(ctx, t, args, all, keyID)
 				if err != nil {
 					return err
 				}
@@ -449,6 +464,7 @@ func newOffloadVerifyCommand(o *tierOptions) *cobra.Command {
 	addOutputFlag(c, &output)
 	c.Flags().StringVar(&level, "level", "full", "head: every object is there; sample: and some blocks; full: every byte")
 	c.Flags().BoolVar(&all, "all", false, "every ledger of the tier")
+	c.Flags().StringVar(&keyID, "key-id", "", "only ledgers that are encrypted under this key: proves that the key at hand opens them")
 	return c
 }
 
@@ -485,7 +501,7 @@ func newOffloadRepairCommand(o *tierOptions) *cobra.Command {
 			"healthy object store. --drain moves everything away from one, so that it can be taken out of the configuration.",
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.withWorker(c, unlimited, func(ctx context.Context, t *tier, w *offload.Worker) error {
-				ids, err := idsOrAll(ctx, t, args, all)
+				ids, err := idsOrAll(ctx, t, args, all, "")
 				if err != nil {
 					return err
 				}

@@ -48,14 +48,18 @@ func (p *process) startOffload(ctx context.Context) (err error) {
 	if x.targets, err = driver.Load(p.config.Offload.Targets); err != nil {
 		return err
 	}
+	keys, err := roleKeys(ctx, p.config)
+	if err != nil {
+		return err
+	}
 	x.client, err = ledgerclient.Attach(sharedStore{p.store}, views, &ledgerclient.Options{
-		MaxFrameBytes: int(p.config.Expert.MaxFrame), MetadataTimeout: p.config.Metadata.Timeout.D(0), Logger: log, Offload: x.targets.Targets,
+		MaxFrameBytes: int(p.config.Expert.MaxFrame), MetadataTimeout: p.config.Metadata.Timeout.D(0), Logger: log, Offload: x.targets.Targets, OffloadKeys: keys,
 	}, nil)
 	if err != nil {
 		return err
 	}
 	o, err := workerOptions(p.config, offload.Options{
-		Records: x.client.OffloadRecords(), Targets: x.targets.Targets, Entries: entriesOf(x.client), Dir: p.config.Offload.Dir, Name: p.recoveryName(), Logger: log,
+		Records: x.client.OffloadRecords(), Targets: x.targets.Targets, Entries: entriesOf(x.client), Dir: p.config.Offload.Dir, Name: p.recoveryName(), Logger: log, Keys: keys,
 	})
 	if err != nil {
 		return err
@@ -67,6 +71,17 @@ func (p *process) startOffload(ctx context.Context) (err error) {
 	x.service.Start()
 	p.offload.Store(x)
 	return nil
+}
+
+// roleKeys reads the keys of the [offload] section, so that what is wrong with them is said at the start.
+func roleKeys(ctx context.Context, l *config.Loaded) (offload.KeySource, error) {
+	c := &l.Offload
+	keys, err := driver.OpenKeys(c.KeySource, c.KeyID, c.Encryption != "none")
+	if keys == nil || err != nil {
+		return nil, err
+	}
+	_, err = keys.Load(ctx)
+	return keys, err
 }
 
 // serviceOptions turns the [offload] section into a service's options.
@@ -180,6 +195,7 @@ func newOffloadRunCommand(o *tierOptions) *cobra.Command {
 	c.Flags().StringArrayVar(&match, "match", nil, "only ledgers whose custom metadata has key=value")
 	c.Flags().DurationVar(&lag, "deletion-lag", commandLag, "how long bookies keep their copies of what is in the tier")
 	c.Flags().DurationVar(&every, "every", time.Minute, "between two looks at all ledgers")
+	o.addEncryptionFlags(c)
 	c.Flags().BoolVar(&keep, "keep", false, "bookies keep their copies")
 	return c
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,66 +18,103 @@ import (
 	"github.com/binderylog/bindery/offload/objstore/driver"
 )
 
-// targetsFile finds the file that names the object stores: the flag, the environment, the standalone of this directory unless
-// another cluster is meant. "" means that there are none.
-func targetsFile(flag, metadata string) string {
-	if flag != "" {
-		return flag
+// tierSettings are the settings of the tier that commands need. An empty field is not set.
+type tierSettings struct {
+	targets    string // file that names the object stores
+	keySource  string
+	keyID      string
+	encryption string // of what is offloaded
+}
+
+// complete fills what flags left open from the environment, then from the standalone of this directory unless another cluster is meant.
+func (s tierSettings) complete(metadata string) tierSettings {
+	var e endpoints
+	if metadata == "" && os.Getenv("BINDERY_METADATA__URI") == "" {
+		e, _ = readEndpoints(defaultDataDir)
 	}
-	if name := os.Getenv("BINDERY_OFFLOAD__TARGETS"); name != "" {
-		return name
+	if strings.HasPrefix(e.OffloadKeySource, "command:") {
+		e.OffloadKeySource = "" // no file of the working directory decides what is run
 	}
-	if metadata != "" || os.Getenv("BINDERY_METADATA__URI") != "" {
-		return ""
+	return tierSettings{
+		targets:    cmp.Or(s.targets, os.Getenv("BINDERY_OFFLOAD__TARGETS"), e.OffloadTargets),
+		keySource:  cmp.Or(s.keySource, os.Getenv("BINDERY_OFFLOAD__KEY_SOURCE"), e.OffloadKeySource),
+		keyID:      cmp.Or(s.keyID, os.Getenv("BINDERY_OFFLOAD__KEY_ID"), e.OffloadKeyID),
+		encryption: cmp.Or(s.encryption, os.Getenv("BINDERY_OFFLOAD__ENCRYPTION"), e.OffloadEncryption, "none"),
 	}
-	if e, err := readEndpoints(defaultDataDir); err == nil {
-		return e.OffloadTargets
+}
+
+// tierFiles are the object stores and keys that settings name, open. Without settings both are nil.
+type tierFiles struct {
+	targets    *driver.Targets
+	keys       offload.KeySource
+	encryption offload.Encryption
+}
+
+func (s tierSettings) open() (f tierFiles, err error) {
+	if f.encryption, err = offload.ParseEncryption(s.encryption); err != nil {
+		return f, exit(exitUsage, err)
 	}
-	return ""
+	keys, err := driver.OpenKeys(s.keySource, s.keyID, f.encryption != offload.EncryptNone)
+	switch {
+	case err != nil:
+		return f, exit(exitUsage, err)
+	case keys != nil:
+		f.keys = keys
+	}
+	if s.targets != "" {
+		if f.targets, err = driver.Load(s.targets); err != nil {
+			return f, exit(exitUsage, err)
+		}
+	}
+	return f, nil
 }
 
 // tierOptions are the flags of the offload commands.
 type tierOptions struct {
-	cluster clusterOptions
-	targets string
+	cluster  clusterOptions
+	settings tierSettings
 }
 
 func (o *tierOptions) addFlags(c *cobra.Command) {
 	o.cluster.addFlags(c)
-	c.PersistentFlags().StringVar(&o.targets, "targets", "", "file that names the object stores\n(default: BINDERY_OFFLOAD__TARGETS, then that of the standalone of ./"+defaultDataDir+")")
+	f := c.PersistentFlags()
+	f.StringVar(&o.settings.targets, "targets", "", "file that names the object stores\n(default: BINDERY_OFFLOAD__TARGETS, then that of the standalone of ./"+defaultDataDir+")")
+	f.StringVar(&o.settings.keySource, "key-source", "", "keys of encrypted ledgers: file:PATH, env:NAME or command:PATH\n(default: BINDERY_OFFLOAD__KEY_SOURCE, then that of the standalone unless it is a command)")
 }
 
-// open opens the targets that are meant.
-func (o *tierOptions) open() (*driver.Targets, error) {
-	name := targetsFile(o.targets, o.cluster.metadata)
-	if name == "" {
-		return nil, exit(exitUsage, errors.New("no object stores are named: give --targets FILE, set BINDERY_OFFLOAD__TARGETS, or start `bindery standalone --offload-dir DIR` in this directory"))
+// addEncryptionFlags is for commands that write to the tier.
+func (o *tierOptions) addEncryptionFlags(c *cobra.Command) {
+	c.Flags().StringVar(&o.settings.encryption, "encryption", "", "none or aes-256-gcm (default: BINDERY_OFFLOAD__ENCRYPTION, then the standalone's, then none)")
+	c.Flags().StringVar(&o.settings.keyID, "key-id", "", "the key of the source to write under (default: BINDERY_OFFLOAD__KEY_ID, then the standalone's, then the only one)")
+}
+
+// open opens the object stores that are meant, and the keys.
+func (o *tierOptions) open() (tierFiles, error) {
+	f, err := o.settings.complete(o.cluster.metadata).open()
+	if err == nil && f.targets == nil {
+		err = exit(exitUsage, errors.New("no object stores are named: give --targets FILE, set BINDERY_OFFLOAD__TARGETS, or start `bindery standalone --offload-dir DIR` in this directory"))
 	}
-	t, err := driver.Load(name)
-	if err != nil {
-		return nil, exit(exitUsage, err)
-	}
-	return t, nil
+	return f, err
 }
 
 // tier is what an offload command works with.
 type tier struct {
+	tierFiles
 	client  *ledgerclient.Client
 	records *offload.Records
-	targets *driver.Targets
 }
 
 // with runs f with the tier of the cluster.
 func (o *tierOptions) with(c *cobra.Command, f func(ctx context.Context, t *tier) error) error {
-	targets, err := o.open()
+	files, err := o.open()
 	if err != nil {
 		return err
 	}
-	o.cluster.targets = targets
+	o.cluster.tier = files
 	err = o.cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
-		return f(ctx, &tier{client: client, records: client.OffloadRecords(), targets: targets})
+		return f(ctx, &tier{client: client, records: client.OffloadRecords(), tierFiles: files})
 	})
-	return errors.Join(err, targets.Close())
+	return errors.Join(err, files.targets.Close())
 }
 
 // withWorker runs f with a worker whose notes lie in a directory that goes afterwards: what a command leaves unfinished a
@@ -93,7 +132,7 @@ func (o *tierOptions) withWorker(c *cobra.Command, change func(*offload.Options)
 		}
 		wo := offload.Options{
 			Records: t.records, Targets: t.targets.Targets, Entries: entriesOf(t.client), Dir: dir, Name: fmt.Sprintf("%s:%d", host, os.Getpid()),
-			Logger: o.cluster.logger(c), DeletionLag: commandLag, TakeOver: commandTakeOver,
+			Logger: o.cluster.logger(c), DeletionLag: commandLag, TakeOver: commandTakeOver, Encryption: t.encryption, Keys: t.keys,
 		}
 		if change != nil {
 			change(&wo)
@@ -143,6 +182,9 @@ func workerOptions(l *config.Loaded, o offload.Options) (offload.Options, error)
 	}
 	if o.Compression, err = offload.ParseCompression(c.Compression); err != nil {
 		return o, fmt.Errorf("offload.compression: %w", err)
+	}
+	if o.Encryption, err = offload.ParseEncryption(c.Encryption); err != nil {
+		return o, fmt.Errorf("offload.encryption: %w", err)
 	}
 	o.DeletionLag, o.MemoryBytes, o.UploadRate, o.ReadRate = c.DeletionLag.D(0), int64(c.Memory), int64(c.UploadRate), int64(c.Rate)
 	if !c.Release {

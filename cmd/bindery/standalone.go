@@ -137,7 +137,10 @@ func (o *standaloneOptions) run(c *cobra.Command) error {
 	p.plan.member.Logger = p.etcd
 	applyLimits(e, p.log)
 	err = p.serve(c.Context(), e, func() error {
-		ep := endpoints{PID: os.Getpid(), Metadata: p.plan.uri, Admin: "http://" + p.plan.httpListen, OffloadTargets: l.Offload.Targets}
+		ep := endpoints{PID: os.Getpid(), Metadata: p.plan.uri, Admin: "http://" + p.plan.httpListen}
+		if p.plan.offload {
+			ep.OffloadTargets, ep.OffloadKeySource, ep.OffloadKeyID, ep.OffloadEncryption = l.Offload.Targets, l.Offload.KeySource, l.Offload.KeyID, l.Offload.Encryption
+		}
 		for _, b := range p.bookies {
 			ep.Bookies = append(ep.Bookies, b.Addr().String())
 		}

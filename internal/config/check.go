@@ -272,6 +272,26 @@ func checkOffloadDir(c *Config) error {
 	return nil
 }
 
+func checkOffloadEncryption(c *Config) error {
+	if c.Offload.Encryption != "none" && c.Offload.KeySource == "" {
+		return errors.New("needs offload.key_source")
+	}
+	return nil
+}
+
+// checkOffloadKeySource repeats nothing of a wrong value: it may be a key.
+func checkOffloadKeySource(c *Config) error {
+	s := c.Offload.KeySource
+	kind, name, _ := strings.Cut(s, ":")
+	switch {
+	case s == "", name != "" && (kind == "file" || kind == "env"), kind == "command" && filepath.IsAbs(name):
+		return nil
+	case kind == "command":
+		return errors.New("names a command without an absolute path")
+	}
+	return errors.New("is neither file:PATH nor env:NAME nor command:PATH; a key itself never stands in the configuration")
+}
+
 func checkOffloadMatch(c *Config) error {
 	for _, m := range c.Offload.Match {
 		if k, _, ok := strings.Cut(m, "="); !ok || k == "" {

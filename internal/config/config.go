@@ -148,6 +148,9 @@ type Offload struct {
 	Release     bool
 	DeletionLag Duration
 	Compression string
+	Encryption  string
+	KeySource   string
+	KeyID       string
 	Rate        Size
 	UploadRate  Size
 	ScrubEvery  Duration

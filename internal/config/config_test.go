@@ -208,6 +208,25 @@ func TestLargeFileIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "larger than 1 MiB")
 }
 
+func TestOffloadEncryption(t *testing.T) {
+	load := func(lines string) error {
+		l, err := Load(Options{File: write(t, minimal+"[offload]\n"+lines)})
+		if err == nil {
+			require.Equal(t, "aes-256-gcm", l.Offload.Encryption)
+			require.Equal(t, "file:/etc/bindery/keys", l.Offload.KeySource)
+		}
+		return err
+	}
+	require.NoError(t, load("encryption = \"aes-256-gcm\"\nkey_source = \"file:/etc/bindery/keys\"\nkey_id = \"k1\"\n"))
+	require.ErrorContains(t, load("encryption = \"aes-256-gcm\"\n"), "needs offload.key_source")
+	require.ErrorContains(t, load("encryption = \"rot13\"\n"), "aes-256-gcm")
+	const key = "c2VjcmV0IGtleSB0aGF0IHN0YW5kcyBpbiB0aGUgZmlsZQ=="
+	err := load("key_source = \"" + key + "\"\n")
+	require.ErrorContains(t, err, "a key itself never stands in the configuration")
+	require.NotContains(t, err.Error(), key)
+	require.ErrorContains(t, load("key_source = \"command:keys\"\n"), "absolute path")
+}
+
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range settings {
@@ -219,7 +238,7 @@ func TestTable(t *testing.T) {
 		require.True(t, s.Later != "" || !s.Unsafe, s.Key)
 		require.True(t, strings.HasPrefix(s.Key, "expert.") == s.Expert, s.Key)
 	}
-	require.Len(t, seen, 42+3+7+3+1+15, "42 of the design (cache, minor and major are two keys each), 7 added by decision, 3 for experts, bookie.domain (ADR 0015), 15 of the tier (ADR 0021); another one needs a recorded reason")
+	require.Len(t, seen, 42+3+7+3+1+18, "42 of the design (cache, minor and major are two keys each), 7 added by decision, 3 for experts, bookie.domain (ADR 0015), 18 of the tier (ADR 0021); another one needs a recorded reason")
 }
 
 func TestShowRoundTrips(t *testing.T) {

@@ -395,6 +395,23 @@ var settings = []*Setting{
 		field: func(c *Config) any { return &c.Offload.Compression },
 	},
 	{
+		Key: "offload.encryption", Default: "none", OneOf: []string{"none", "aes-256-gcm"},
+		Doc:   "Encryption of ledgers that are offloaded from now on, each under a data key of its own; ids and lengths stay visible to the stores.",
+		Why:   "Whoever loses the key loses the data.",
+		field: func(c *Config) any { return &c.Offload.Encryption }, check: checkOffloadEncryption,
+	},
+	{
+		Key: "offload.key_source", Default: "", Range: "file:PATH, env:NAME or command:PATH ARGUMENTS",
+		Doc:   "Where the keys are that data keys are wrapped with: lines `id = key`, the key being 32 bytes in base64. Whoever reads encrypted ledgers needs it, too.",
+		Why:   "A key never stands in the configuration.",
+		field: func(c *Config) any { return &c.Offload.KeySource }, check: checkOffloadKeySource,
+	},
+	{
+		Key: "offload.key_id", Default: "", Range: "id of a key of the source; empty: the only one there is",
+		Doc:   "The key that new ledgers are written under. Keys of older ledgers stay in the source.",
+		field: func(c *Config) any { return &c.Offload.KeyID },
+	},
+	{
 		Key: "offload.rate", Default: "64MiB", Range: "bytes per second; 0B: no limit",
 		Doc:   "How fast bookies are read for offloading.",
 		Why:   "Offloading has time; readers have not.",

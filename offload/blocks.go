@@ -62,35 +62,28 @@ func (t *tier) blocks(ctx context.Context, c *copyOf, first, last int) (out []*B
 	return out, degraded, nil
 }
 
-// fetch reads a span: from its shard, or, where that fails or is late, from the others.
+// fetch reads a span: from its shard, or, where that fails or is late, or its target has been late again and again, from the others.
+// degraded says that something went wrong; reading around a slow target does not count.
 func (t *tier) fetch(ctx context.Context, c *copyOf, s span) (_ []byte, degraded bool, err error) {
 	type answer struct {
-		b     []byte
-		err   error
-		hedge bool
+		b      []byte
+		err    error
+		others bool
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	answers := make(chan answer, 2)
-	running := 1
+	running := 0
 	defer func() {
 		cancel()
 		for ; running > 0; running-- {
 			<-answers // whoever lost ends with the context
 		}
 	}()
-	target := c.record.Placement[s.shard].Target
-	go func() {
-		b, err := t.get(ctx, c, s.stripe, s.shard, s.from, s.to)
-		answers <- answer{b: b, err: err}
-	}()
-	late := time.NewTimer(t.latencies.read(target))
-	defer late.Stop()
-	parity := c.manifest.Geometry.Parity > 0
-	second := func() {
+	launch := func(others, rebuild bool) {
 		running++
 		go func() {
-			var a answer
-			if a.hedge = true; parity {
+			a := answer{others: others}
+			if rebuild {
 				a.b, a.err = t.rebuild(ctx, c, s, nil)
 			} else {
 				a.b, a.err = t.get(ctx, c, s.stripe, s.shard, s.from, s.to)
@@ -98,34 +91,41 @@ func (t *tier) fetch(ctx context.Context, c *copyOf, s span) (_ []byte, degraded
 			answers <- a
 		}()
 	}
+	target := c.record.Placement[s.shard].Target
+	late := time.NewTimer(t.latencies.read(target))
+	defer late.Stop()
+	parity := c.manifest.Geometry.Parity > 0
+	around := parity && t.hedging && t.latencies.avoid(target)
+	launch(around, around)
 	hedged := false
 	var first error
 	for {
 		select {
 		case <-late.C:
-			if t.hedging && !hedged && t.latencies.hedge() {
+			if t.hedging && !hedged && !around && t.latencies.hedge() {
 				hedged = true
 				t.m.hedges.Inc()
-				second()
+				launch(true, parity)
 			}
 		case a := <-answers:
 			running--
 			if a.err == nil {
-				if a.hedge && hedged && first == nil {
+				if a.others && hedged && first == nil {
 					t.m.hedgeWins.Inc()
+					t.latencies.lostTo(target)
 				}
-				return a.b, a.hedge && parity, nil
+				return a.b, a.others && parity && !around, nil
 			}
 			if ctx.Err() != nil {
 				return nil, true, context.Cause(ctx)
 			}
-			if !a.hedge {
+			if !a.others {
 				t.blame(c, &shardError{s.shard, target, a.err, false}, s.stripe, s.from)
 			}
 			switch {
 			case first == nil && !hedged && (parity || objstore.KindOf(a.err).Retriable()):
 				first, hedged = a.err, true
-				second()
+				launch(!around, parity && !around)
 			case running == 0:
 				return nil, true, t.failed(c, s, a.err, first)
 			default:

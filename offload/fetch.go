@@ -1,6 +1,7 @@
 package offload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,7 +233,7 @@ func (t *tier) get(ctx context.Context, c *copyOf, stripe, shard int, from, to u
 	start := time.Now()
 	err = getAll(ctx, store, c.shardName(shard), c.cellOffset(stripe, shard)+int64(from), b[:end-from])
 	if err == nil {
-		t.latencies.took(p.Target, time.Since(start))
+		t.latencies.took(p.Target, time.Since(start), int(end-from))
 	}
 	return b, err
 }
@@ -283,7 +284,14 @@ func (t *tier) order(c *copyOf, except func(int) bool) []int {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b int) int {
-		return int(t.latencies.p95(c.record.Placement[a].Target) - t.latencies.p95(c.record.Placement[b].Target))
+		x, y := c.record.Placement[a].Target, c.record.Placement[b].Target
+		if slow := t.latencies.slow(x); slow != t.latencies.slow(y) {
+			if slow {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(t.latencies.p95(x), t.latencies.p95(y))
 	})
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -211,6 +212,44 @@ func TestStatement33HedgingStaysInItsBudget(t *testing.T) {
 	}
 	require.LessOrEqual(t, int(r.t.m.hedges.Get()), 1+reads/20+1)
 	require.Positive(t, r.t.m.hedges.Get())
+}
+
+// TestASlowTargetIsReadAround: time is the bubble's, so only what waits takes any.
+func TestASlowTargetIsReadAround(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l := offloaded(t, 36, Geometry{4, 2}, ledgerSpec{sizes: even(900, 1000)})
+		target, _ := w.shard(l, 1)
+		r := w.reader(func(o *ReaderOptions) { o.BlockCacheBytes = 1 })
+		h, err := r.Open(t.Context(), l.id)
+		require.NoError(t, err)
+		read := func(n int) (slow int) {
+			for i := range n {
+				start := time.Now()
+				e, err := h.Entry(t.Context(), ledger.EntryID(i*97%900))
+				require.NoError(t, err)
+				require.Equal(t, l.bodies[e.ID], e.AppendBody(nil, l.id))
+				if time.Since(start) > 100*time.Millisecond {
+					slow++
+				}
+			}
+			return slow
+		}
+		for _, s := range w.faults {
+			s.Set(faulty.On(objstore.OpGet, faulty.Always(faulty.Delay(3*time.Millisecond))))
+		}
+		require.Zero(t, read(100))
+		require.Zero(t, r.t.m.hedges.Get())
+		w.faults[target].Set(faulty.On(objstore.OpGet, faulty.Always(faulty.Delay(2*time.Second))))
+		require.LessOrEqual(t, read(1000), lateMax)
+		require.Positive(t, r.t.m.degraded.Get())
+		require.LessOrEqual(t, int(r.t.m.hedges.Get()), 1100/20+1)
+
+		w.faults[target].Set(faulty.On(objstore.OpGet, faulty.Always(faulty.Delay(3*time.Millisecond))))
+		require.Zero(t, read(500))
+		before := r.t.m.degraded.Get()
+		require.Zero(t, read(500))
+		require.Equal(t, before, r.t.m.degraded.Get(), "it is read again")
+	})
 }
 
 func TestStatement34CachesKeepTheirBytes(t *testing.T) {

@@ -267,6 +267,26 @@ func TestStatement18ResumeSendsOnlyWhatIsMissing(t *testing.T) {
 	w.requireClean()
 }
 
+// TestWhoeverWasKilledGoesOnWhileOthersWait: another worker that found the attempt leaves its lock free until it displaces it.
+func TestWhoeverWasKilledGoesOnWhileOthersWait(t *testing.T) {
+	w, l := killedAfterStripes(t, func(*Options) {})
+	other := w.worker("other", func(o *Options) { o.Name, o.TakeOver = "other", time.Hour })
+	defer other.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- other.Offload(ctx, l.id) }()
+	require.Eventually(t, func() bool { return len(other.Progress()) == 1 }, time.Minute, time.Millisecond)
+	x := w.worker("w", nil)
+	defer x.Close()
+	require.Eventually(t, func() bool { return x.Offload(t.Context(), l.id) == nil }, time.Minute, time.Millisecond)
+	require.EqualValues(t, 1, w.record(l.id).Number, "the same attempt")
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	w.requireReadable(l)
+	w.janitor(x)
+	w.requireClean()
+}
+
 func TestStatement18EncryptedResumeUsesNoNonceTwice(t *testing.T) {
 	keys := &Keys{Current: "k", ByID: map[string][]byte{"k": make([]byte, 32)}}
 	w, l := killedAfterStripes(t, func(o *Options) { o.Keys, o.Encryption = keys, EncryptAESGCM })

@@ -14,6 +14,7 @@ import (
 const (
 	logSuffix        = ".log"            // <hex id>.log: a log, whole or being written
 	compactingSuffix = ".log.compacting" // <hex id>.log.compacting: what a compaction writes; renamed when whole
+	removingSuffix   = ".log.removing"   // <hex id>.log.removing: a large log that is being deleted step by step
 	removedName      = "entrylog.removed"
 	reserveName      = "entrylog.reserve"
 )

@@ -133,7 +133,7 @@ func (s *Store) release(v view) {
 	last := v.l.refs == 0 && v.l.removing && !v.l.gone
 	s.mu.Unlock()
 	if last {
-		if err := s.deleteFile(v.l); err != nil {
+		if err := s.deleteFile(v.l, false); err != nil {
 			s.o.Logger.Warn("an entry log was not deleted; the next garbage collection tries again", "file", v.l.path, "err", err)
 		}
 	}

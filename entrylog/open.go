@@ -39,10 +39,12 @@ func (s *Store) recover() (*Recovered, error) {
 	}
 	var logs []*found
 	for _, name := range names {
-		if id, ok := parseName(name, compactingSuffix); ok {
-			s.nextID = max(s.nextID, id+1)
-			if err := s.removeLeftover(0, s.path(id, compactingSuffix), r); err != nil {
-				return nil, err
+		for _, suffix := range []string{compactingSuffix, removingSuffix} {
+			if id, ok := parseName(name, suffix); ok {
+				s.nextID = max(s.nextID, id+1)
+				if err := s.removeLeftover(0, s.path(id, suffix), r); err != nil {
+					return nil, err
+				}
 			}
 		}
 		if id, ok := parseName(name, logSuffix); ok {
@@ -276,7 +278,7 @@ func (s *Store) adoptTail(w *logWriter, c *content) error {
 	if err != nil {
 		return err
 	}
-	w.out = newOutput(w.f, start, head, buffers, 0, &s.count.written)
+	w.out = newOutput(w.f, start, head, buffers, reservation{}, &s.count.written)
 	defer w.stop()
 	for i := range c.tailRuns {
 		w.entries += uint64(c.tailRuns[i].Count)

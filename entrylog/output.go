@@ -15,7 +15,7 @@ import (
 // call.
 type output struct {
 	f        vfs.File
-	prealloc int64 // step of preallocation
+	space    reservation
 	reserved int64 // the file system has reserved space up to here; used by the write goroutine only
 	fill     []byte
 	spare    []byte // nil while a write is in flight
@@ -59,9 +59,9 @@ func (p *bufferPair) free() error {
 }
 
 // newOutput begins writing f at off, whose block already begins with head.
-func newOutput(f vfs.File, off int64, head []byte, buffers *bufferPair, prealloc int64, bytes *atomic.Uint64) *output {
+func newOutput(f vfs.File, off int64, head []byte, buffers *bufferPair, space reservation, bytes *atomic.Uint64) *output {
 	o := &output{
-		f: f, prealloc: prealloc, off: alignDown(off), fill: buffers[0], spare: buffers[1], bytes: bytes,
+		f: f, space: space, off: alignDown(off), fill: buffers[0], spare: buffers[1], bytes: bytes,
 		jobs: make(chan outputJob), results: make(chan outputResult, 1),
 	}
 	o.reserved = o.off
@@ -80,7 +80,7 @@ func (o *output) writeLoop() {
 
 func (o *output) write(j outputJob) error {
 	end := j.off + int64(len(j.buf))
-	if end > o.reserved && o.prealloc > 0 {
+	if end > o.reserved && o.space.step > 0 {
 		if err := o.reserve(end); err != nil {
 			return &writeError{Err: err, Clean: true}
 		}
@@ -93,9 +93,18 @@ func (o *output) write(j outputJob) error {
 	return nil
 }
 
+// reservation is how an output reserves space: in steps, small ones behind the size at which the log is sealed. A step of 0
+// reserves none.
+type reservation struct{ step, logSize int64 }
+
+// tailStep is the step of preallocation behind the size at which a log is sealed. What is reserved and not used is given back
+// then, and a file system mounted with discard hands it to the device as a request that holds up everybody's writes, the
+// longer the larger it is.
+const tailStep = 4 << 20
+
 // reserve gets space in steps; on a nearly full disk, no more than is needed.
 func (o *output) reserve(end int64) error {
-	step := (end + o.prealloc - 1) / o.prealloc * o.prealloc
+	step := o.space.upTo(end)
 	err := o.f.Preallocate(step)
 	if vfs.IsNoSpace(err) && step > end {
 		step = end
@@ -106,6 +115,16 @@ func (o *output) reserve(end int64) error {
 	}
 	return err
 }
+
+// upTo returns how far to reserve when a write ends at end.
+func (r reservation) upTo(end int64) int64 {
+	if to := roundUp(end, r.step); to <= r.logSize {
+		return to
+	}
+	return max(r.logSize, roundUp(end, min(r.step, tailStep)))
+}
+
+func roundUp(n, step int64) int64 { return (n + step - 1) / step * step }
 
 // writeError is a failed write. Clean says that the file was not touched.
 type writeError struct {

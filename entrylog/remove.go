@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"path/filepath"
+	"time"
 
 	"github.com/binderylog/bindery/internal/invariant"
 	"github.com/binderylog/bindery/internal/vfs"
@@ -38,30 +39,37 @@ func (s *Store) Remove(id LogID) error {
 	if readers > 0 {
 		return nil // the last one deletes it
 	}
-	return s.deleteFile(l)
+	return s.deleteFile(l, true)
 }
 
-// deleteFile deletes the file of a log without readers. Its failure leaves the log pending.
-func (s *Store) deleteFile(l *logFile) error {
-	s.rmu.Lock()
-	defer s.rmu.Unlock()
-	if err := s.rememberRemoval(l); err != nil {
-		return fmt.Errorf("remove entry log %s: %w", l.meta.id, err)
-	}
+// deleteFile deletes the file of a log without readers, a large one in steps if the caller has the time. Its failure leaves the
+// log pending.
+func (s *Store) deleteFile(l *logFile, steps bool) error {
 	s.mu.Lock()
-	if l.gone || l.refs > 0 {
+	if l.deleting || l.gone || l.refs > 0 {
 		s.mu.Unlock()
 		return nil
 	}
-	f := s.handles.dropLocked(l)
+	l.deleting = true
+	f, size := s.handles.dropLocked(l), l.info.Size
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		l.deleting = false
+		s.mu.Unlock()
+	}()
 	if f != nil {
 		_ = f.Close() // read only
 	}
-	if err := s.unlist(l.meta.id); err != nil {
+	if err := s.noteRemoval(l); err != nil {
 		return fmt.Errorf("remove entry log %s: %w", l.meta.id, err)
 	}
 	invariant.CrashPoint("entrylog.removal-noted")
+	if steps && size > 2*removeStep {
+		if err := s.shrink(l, size); err != nil {
+			s.o.Logger.Warn("an entry log is deleted at once, not in steps", "file", l.path, "err", err)
+		}
+	}
 	err := s.fs.Remove(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // an earlier try got this far
@@ -82,6 +90,60 @@ func (s *Store) deleteFile(l *logFile) error {
 	return nil
 }
 
+// noteRemoval makes durable that a log need not be there.
+func (s *Store) noteRemoval(l *logFile) error {
+	s.rmu.Lock()
+	defer s.rmu.Unlock()
+	if err := s.rememberRemoval(l); err != nil {
+		return err
+	}
+	return s.unlist(l.meta.id)
+}
+
+// Freed space of a file system that is mounted with discard goes to the device as requests that hold up everybody's writes:
+// for tenths of a second when it is that of a large log. So such a log shrinks in steps, and each is given a moment.
+const (
+	removeStep  = 4 << 20
+	removePause = 10 * time.Millisecond
+)
+
+// shrink takes the space of a log that is not needed any more away in steps, unless the disk is nearly full. Before the first of
+// them the file durably gets a name under which the next start deletes it: cut short, it would pass for a damaged log.
+func (s *Store) shrink(l *logFile, size int64) error {
+	if u, err := s.fs.Usage(s.dir); err != nil || u.Available < 4*size {
+		return err
+	}
+	aside := s.path(l.meta.id, removingSuffix)
+	if l.path != aside {
+		if err := s.fs.Rename(l.path, aside); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		l.path = aside
+		s.mu.Unlock()
+		if err := s.fs.SyncDir(s.dir); err != nil {
+			return err
+		}
+	}
+	f, err := s.fs.Open(aside, vfs.Mode{Write: true})
+	if err != nil {
+		return err
+	}
+	pause := time.NewTicker(removePause)
+	defer pause.Stop()
+	for at := size - removeStep; at > 0 && err == nil; at -= removeStep {
+		if err = f.Truncate(at); err == nil {
+			err = f.Sync() // the file system lets go of the space
+		}
+		select {
+		case <-pause.C:
+		case <-s.stop:
+			at = 0 // no time left
+		}
+	}
+	return errors.Join(err, f.Close())
+}
+
 // discard deletes a log that was never seen by a reader.
 func (s *Store) discard(l *logFile) error {
 	s.mu.Lock()
@@ -91,7 +153,7 @@ func (s *Store) discard(l *logFile) error {
 	if busy {
 		return nil
 	}
-	return s.deleteFile(l)
+	return s.deleteFile(l, false)
 }
 
 // RetryRemovals tries once more to delete what Remove could not, and returns how many logs are still pending.
@@ -105,7 +167,7 @@ func (s *Store) RetryRemovals() (left int, err error) {
 	}
 	s.mu.Unlock()
 	for _, l := range idle {
-		err = errors.Join(err, s.deleteFile(l))
+		err = errors.Join(err, s.deleteFile(l, true))
 	}
 	return len(s.Pending()), err
 }

@@ -88,7 +88,7 @@ func (s *Store) seal(w *logWriter) (*trailer, error) {
 		return nil, fmt.Errorf("seal entry log %s: %w", w.id, err)
 	}
 	w.err = nil
-	w.out = newOutput(w.f, w.durable, nil, buffers, 0, &s.count.written)
+	w.out = newOutput(w.f, w.durable, nil, buffers, reservation{}, &s.count.written)
 	defer w.stop()
 	t, err := w.footer(r)
 	if err != nil {

@@ -27,7 +27,7 @@ type Store struct {
 	w   *logWriter // the log being written, or nil
 	cur *logFile   // its place in logs
 
-	rmu        sync.Mutex // serialises deleting files and writing removedName and listName; taken after wmu and before mu
+	rmu        sync.Mutex // serialises writing removedName and listName; taken after wmu and before mu
 	hasRemoved bool       // removedName exists; guarded by rmu
 	listed     logList    // as in listName, or for its next write; guarded by rmu
 	listSlot   int64      // bytes of its slots, 0: there is no list; guarded by rmu
@@ -45,6 +45,7 @@ type Store struct {
 	sealing   bool // a goroutine works on sealQueue
 	free      []*bufferPair
 	closed    bool
+	stop      chan struct{}  // closed by Close
 	wg        sync.WaitGroup // sealing; Add only under mu while !closed
 }
 
@@ -62,6 +63,7 @@ type logFile struct {
 	file     vfs.File // for reading, while it is in the handle cache
 	refs     int      // readers
 	removing bool     // Remove was called: no new readers
+	deleting bool     // somebody is deleting the file
 	gone     bool     // the file is deleted
 	sealing  bool     // retired, and its footer is still to be written
 }
@@ -104,7 +106,7 @@ func Open(fsys vfs.FS, dir string, o Options) (*Store, *Recovered, error) {
 	if err := o.Validate(); err != nil {
 		return nil, nil, err
 	}
-	s := &Store{fs: fsys, dir: dir, o: o, logs: map[LogID]*logFile{}}
+	s := &Store{fs: fsys, dir: dir, o: o, logs: map[LogID]*logFile{}, stop: make(chan struct{})}
 	s.handles.max = o.OpenFilesMax
 	r, err := s.recover()
 	if err != nil {
@@ -133,7 +135,7 @@ func (s *Store) path(id LogID, suffix string) string {
 func (s *Store) readMode() vfs.Mode { return vfs.Mode{Direct: s.o.DirectReads} }
 
 func (s *Store) writerOptions() writerOptions {
-	return writerOptions{buffered: s.o.BufferedWrites, prealloc: s.o.PreallocateSize, count: &s.count}
+	return writerOptions{buffered: s.o.BufferedWrites, space: reservation{s.o.PreallocateSize, s.o.LogSize}, count: &s.count}
 }
 
 // takeBuffers returns write buffers, those of a log that was finished if there are any.
@@ -277,7 +279,7 @@ func (s *Store) Abort() error {
 		return nil
 	}
 	if s.w.clean() {
-		s.w.rewind(s.o.PreallocateSize)
+		s.w.rewind(s.writerOptions().space)
 		return nil
 	}
 	// Stale records behind the last checkpoint must not be followed by newer ones: a crash would bring them back as the
@@ -365,6 +367,9 @@ func (s *Store) Close() error {
 	}
 	s.wmu.Unlock()
 	s.mu.Lock()
+	if !s.closed {
+		close(s.stop)
+	}
 	s.closed = true
 	s.mu.Unlock()
 	s.wg.Wait()

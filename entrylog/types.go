@@ -71,8 +71,8 @@ type Options struct {
 	LogSize int64
 	// BufferSize is the size in bytes of each of the two write buffers, a multiple of vfs.Align. Default 1 MiB.
 	BufferSize int
-	// PreallocateSize is the step in bytes in which the file system reserves space for a growing log. Default 64 MiB,
-	// at most LogSize.
+	// PreallocateSize is the step in bytes in which the file system reserves space for a growing log, up to LogSize; beyond
+	// it, where the log may end any moment, steps are at most 4 MiB. Default 64 MiB, at most LogSize.
 	PreallocateSize int64
 	// BufferedWrites writes through the page cache. By default writes are direct, and Open fails with
 	// vfs.ErrNoDirectIO where the file system has no direct I/O.

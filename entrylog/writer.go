@@ -32,7 +32,7 @@ type logWriter struct {
 // writerOptions are what a logWriter needs of Options.
 type writerOptions struct {
 	buffered bool
-	prealloc int64
+	space    reservation
 	count    *counters
 }
 
@@ -63,8 +63,8 @@ func createLog(fs vfs.FS, path string, m meta, buffers *bufferPair, o writerOpti
 			err = errors.Join(err, f.Close(), fs.Remove(path))
 		}
 	}()
-	if o.prealloc > 0 {
-		if err := f.Preallocate(o.prealloc); err != nil && !vfs.IsNoSpace(err) {
+	if o.space.step > 0 {
+		if err := f.Preallocate(o.space.upTo(headerSize)); err != nil && !vfs.IsNoSpace(err) {
 			return nil, err
 		} // a step that does not fit is tried again, smaller, by the output
 	}
@@ -85,7 +85,7 @@ func createLog(fs vfs.FS, path string, m meta, buffers *bufferPair, o writerOpti
 	invariant.CrashPoint("entrylog.created")
 	return &logWriter{
 		meta: m, path: path, f: f, durable: headerSize, count: o.count,
-		out: newOutput(f, headerSize, nil, buffers, o.prealloc, &o.count.written), buffers: buffers,
+		out: newOutput(f, headerSize, nil, buffers, o.space, &o.count.written), buffers: buffers,
 	}, nil
 }
 
@@ -269,9 +269,9 @@ func (w *logWriter) clean() bool {
 }
 
 // rewind drops what is buffered. The log is clean.
-func (w *logWriter) rewind(prealloc int64) {
+func (w *logWriter) rewind(space reservation) {
 	w.out.close()
-	w.out = newOutput(w.f, w.durable, nil, w.buffers, prealloc, &w.count.written)
+	w.out = newOutput(w.f, w.durable, nil, w.buffers, space, &w.count.written)
 	w.err, w.entries = nil, 0
 }
 

@@ -71,7 +71,7 @@ var layers = map[string]int{
 	"internal/digest":                2,
 	"internal/metadata":              2,
 	"internal/ledger":                1,
-	"internal/ledger/explore":        2,
+	"internal/ledger/explore":        3,
 	"internal/vfs":                   1,
 	"internal/invariant":             0,
 	"internal/corrupt":               0,

@@ -61,7 +61,12 @@ func (x *space) make(s *state, m move) string {
 	case mvDelete:
 		s.budget[budDeletes]--
 		s.gone = true
+		if x.spec.Tier {
+			x.changeTier(s, func(t *tier) { t.deleted = true })
+		}
 		return ""
+	case mvTier, mvTierMay:
+		return x.moveTier(s, m)
 	case mvReplicate:
 		return x.replicate(s, m)
 	case mvReadRecord, mvReadLAC, mvReadEntry:

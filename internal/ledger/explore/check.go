@@ -188,6 +188,11 @@ func (x *space) check(s *state) string {
 	if s.closed != noEnd && s.served > s.closed {
 		return fmt.Sprintf("I21: LAC %d was served, the ledger ended at e%d", s.served, s.closed)
 	}
+	if x.spec.Tier {
+		if why := x.checkTier(s); why != "" {
+			return why
+		}
+	}
 	if s.gone {
 		return ""
 	}
@@ -243,6 +248,9 @@ func (x *space) checkQuiet(s *state) string {
 		case c.r != nil && !x.spec.Prompt:
 			return fmt.Sprintf("V5: %s never ends", x.clientName(i))
 		}
+	}
+	if x.spec.Tier {
+		return x.checkTierQuiet(s)
 	}
 	return ""
 }

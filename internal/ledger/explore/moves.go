@@ -18,6 +18,7 @@ const (
 	mvPick                    // free
 	mvSync                    // free
 	mvStart                   // free: a bookie that came back serves
+	mvTier                    // free: the tier's workers, releases and janitor go on
 	mvNotice                  // free: a client notices that nothing will come
 	mvAppend
 	mvRecover
@@ -43,6 +44,7 @@ const (
 	mvReadRecord
 	mvReadLAC
 	mvReadEntry
+	mvTierMay // somebody begins something in the tier, or has trouble there
 )
 
 // free moves leave no choice to anybody but the order.
@@ -76,6 +78,9 @@ func (x *space) moves(s *state, out []move) []move {
 	}
 	if s.budget[budDeletes] > 0 && !s.gone {
 		out = append(out, move{kind: mvDelete})
+	}
+	if x.spec.Tier {
+		out = x.tierMoves(s, x.tiers.at(s.tier), out)
 	}
 	return out
 }
@@ -278,11 +283,7 @@ func (x *space) bookieMoves(s *state, i int, b *bookie, out []move) []move {
 func (x *space) collectMoves(s *state, i int, b *bookie, out []move) []move {
 	who := uint8(i)
 	rec := *x.records.at(s.record)
-	proof := ledger.CollectProof{Listing: true, Listed: !s.gone, Read: true}
-	if !s.gone {
-		proof.Record = rec
-	}
-	if b.gc == 0 && b.mem.Known() && proof.Holds(x.names[i]) && x.mayLock(s, lockBookie+who) {
+	if x.mayCollect(s, i, b) {
 		out = append(out, move{kind: mvLook, who: who})
 	}
 	if b.gc != 0 {
@@ -292,6 +293,15 @@ func (x *space) collectMoves(s *state, i int, b *bookie, out []move) []move {
 		out = append(out, move{kind: mvEndLimbo, who: who})
 	}
 	return out
+}
+
+// mayCollect reports whether a collector has its proofs and its lock.
+func (x *space) mayCollect(s *state, i int, b *bookie) bool {
+	proof := ledger.CollectProof{Listing: true, Listed: !s.gone, Read: true}
+	if !s.gone {
+		proof.Record = *x.records.at(s.record)
+	}
+	return b.gc == 0 && b.mem.Known() && proof.Holds(x.names[i]) && x.mayLock(s, lockBookie+uint8(i))
 }
 
 // complete reports whether everything that the record stores at a bookie is durable there.
@@ -362,6 +372,8 @@ func (x *space) text(s *state, m move) string {
 		return fmt.Sprintf("entry %s e%d", name(), m.with)
 	case mvDelete:
 		return "delete"
+	case mvTier, mvTierMay:
+		return x.tierText(s, m)
 	case mvAppend, mvRecover, mvClose, mvForce, mvLACTick, mvRetry, mvReadRecord:
 		return [...]string{mvAppend: "append", mvRecover: "recover", mvClose: "close", mvForce: "force", mvLACTick: "lactick", mvRetry: "retry", mvReadRecord: "refresh"}[m.kind] + " " + name()
 	}

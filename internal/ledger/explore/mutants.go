@@ -54,5 +54,15 @@ func Mutants() []Planted {
 		{ledger.MutantPublishIgnoresIncarnation, "a publish ignores its target's incarnation", "collector"},
 		{ledger.MutantPublishIgnoresLock, "a publish ignores a lost lock", "collector"},
 		{ledger.MutantReplicatesTheLastFragment, "the last fragment of an open ledger is replaced", "live-replicator"},
+		{ledger.MutantOffloadReleaseUnchecked, "a release without a look at the objects", "tier-damage"},
+		{ledger.MutantOffloadReleaseAnyVersion, "a release deletes the ledger at any version", "tier-replicator"},
+		{ledger.MutantOffloadNoLag, "a release does not wait for the lag", "tier-replicator"},
+		{ledger.MutantOffloadUnverified, "a commit without read-back", "tier-damage"},
+		{ledger.MutantOffloadCommitStale, "a commit on an old record of the ledger", "tier-damage"},
+		{ledger.MutantOffloadNamedAnew, "an attempt is named again", "tier-workers"},
+		{ledger.MutantOffloadOnePass, "the janitor does not wait for the grace", "tier-workers"},
+		{ledger.MutantOffloadCleansUnclear, "a worker cleans up after an unclear commit", "tier-unknown"},
+		{ledger.MutantOffloadRecordsFirst, "orphans: records are read before targets are listed", "tier-workers"},
+		{ledger.MutantOffloadDeleteBlind, "a deletion does not see the tier", "tier-unknown"},
 	}
 }

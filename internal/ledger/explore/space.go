@@ -19,6 +19,7 @@ type space struct {
 	messages interned[message]
 	lates    interned[lateWrite]
 	codes    interned[struct{}] // encodings under a renaming
+	tiers    numbered[tier]
 
 	steps  memo[stepKey, *clientStep]
 	serves memo[serveKey, serveResult]
@@ -65,6 +66,7 @@ func newSpace(spec *Spec) (*space, error) {
 	s.budget = spec.budgets()
 	s.record = x.recordID(&ledger.Metadata{FormatVersion: 3, Ensemble: q.Ensemble, WriteQuorum: q.Write, AckQuorum: q.Ack, State: ledger.StateOpen,
 		Fragments: []ledger.Fragment{{Bookies: slices.Clone(x.names[:q.Ensemble])}}, Digest: ledger.DigestCRC32C})
+	s.tier = x.tiers.id(tier{})
 	for i := range spec.Bookies {
 		s.inc[i] = 1
 		s.bookies[i] = x.bookieID(&bookie{})
@@ -353,6 +355,9 @@ func (x *space) vector(s *state, g int, sc *scratch) {
 	}
 	w := append(sc.words[:0], x.recordCode(g, s.record), uint32(s.version)|uint32(flag(s.gone))<<8|uint32(uint8(s.closed))<<16|uint32(uint8(s.served))<<24,
 		uint32(s.promised)|uint32(lock)<<8)
+	if x.spec.Tier { // no part of it names a bookie
+		w = append(w, s.tier)
+	}
 	for i := 0; i < len(s.budget); i += 4 {
 		v := uint32(0)
 		for k := i; k < min(i+4, len(s.budget)); k++ {

@@ -35,6 +35,9 @@ type Spec struct {
 	LockLoss    bool // a second replicator may take the lock that the first believes to hold
 	Collect     bool // bookies look for copies that they need not keep
 
+	Tier        bool // workers offload, release and clean; the owner agrees to the release
+	TierWorkers int  // at once; 0: one
+
 	Budget Budget
 
 	// Prompt: answers to fences and recovery reads arrive at once or never. In a world where no bookie fails a recoverer does
@@ -68,6 +71,14 @@ type Budget struct {
 	LACTicks     int
 	Retries      int
 	Reads        int // steps of each reader
+
+	Attempts     int // tries to offload the ledger
+	TierCrashes  int // a worker, or a release, ends in the middle
+	TierUnknowns int // a write of the offload record ends with an unknown outcome
+	Damages      int // a store loses or changes what it was given
+	Recloses     int // a client of the other kind recovers the closed ledger by force, and finds one entry more
+	TierDeletes  int // the owner deletes the ledger
+	Sweeps       int // somebody looks for objects that no record names, and deletes them
 }
 
 type budgetKind uint8
@@ -88,13 +99,21 @@ const (
 	budLACTicks
 	budRetries
 	budReads
+	budAttempts
+	budTierCrashes
+	budTierUnknowns
+	budDamages
+	budRecloses
+	budTierDeletes
+	budSweeps
 	budgetKinds
 )
 
 func (s *Spec) budgets() [budgetKinds]uint8 {
 	b := s.Budget
 	return [budgetKinds]uint8{uint8(s.Entries), uint8(b.Timeouts), uint8(b.Unknowns), uint8(b.MetaTimeouts), uint8(b.Wipes), uint8(b.Loses), uint8(b.PowerCuts),
-		uint8(b.Kills), uint8(b.Faults), uint8(b.Deletes), uint8(b.Closes), uint8(b.Forces), uint8(b.LACTicks), uint8(b.Retries), uint8(b.Reads)}
+		uint8(b.Kills), uint8(b.Faults), uint8(b.Deletes), uint8(b.Closes), uint8(b.Forces), uint8(b.LACTicks), uint8(b.Retries), uint8(b.Reads),
+		uint8(b.Attempts), uint8(b.TierCrashes), uint8(b.TierUnknowns), uint8(b.Damages), uint8(b.Recloses), uint8(b.TierDeletes), uint8(b.Sweeps)}
 }
 
 func (s *Spec) clients() int { return 1 + s.Recoverers + s.Replicators + s.Readers }
@@ -109,6 +128,9 @@ func (s *Spec) Validate() error {
 	}
 	if s.Bookies > bookieMax || s.Bookies < s.Quorum.Ensemble || s.Entries > entryMax || s.clients() > clientMax {
 		return fmt.Errorf("world %s: at most %d bookies, %d entries, %d clients, and at least one ensemble", s.Name, bookieMax, entryMax, clientMax)
+	}
+	if b := s.Budget; b.Attempts >= tierIdle || s.TierWorkers > tierWorkers || b.TierUnknowns > tierLateMax || !s.Tier && b.Attempts > 0 {
+		return fmt.Errorf("world %s: at most %d attempts, %d workers and %d unknown outcomes of a tier", s.Name, tierIdle-1, tierWorkers, tierLateMax)
 	}
 	if b := s.Budget; s.Prompt && (!s.unstriped() || s.ReadAhead > 1 || s.Split || b.Timeouts+b.Wipes+b.Loses+b.Faults > 0) {
 		return fmt.Errorf("world %s: prompt answers are for worlds without failures, striping, reading ahead and syncs", s.Name)

@@ -25,6 +25,7 @@ type state struct {
 	late     [lateMax]uint16 // writes of unknown outcome that may still land; 0 for none
 	n        uint8
 	messages [messageMax]uint16 // in the order of their numbers
+	tier     uint32             // number of the tier's state; 0 without one
 }
 
 const (

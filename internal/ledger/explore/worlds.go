@@ -17,6 +17,13 @@ var written = []string{"append W", "do W>A add e0", "do W>B add e0", "do W>C add
 // closed is that of one that is CLOSED, too.
 var closed = append(append([]string(nil), written...), "close W", "meta W ok")
 
+// closed2 is that of a CLOSED ledger with e0 on A and B.
+var closed2 = []string{"append W", "do W>A add e0", "do W>B add e0", "close W", "meta W ok"}
+
+// committed is that of the same ledger with its offload record COMPLETE.
+var committed = append(append([]string(nil), closed2...), "tier: worker 1 begins", "tier: worker 1 reads", "tier: worker 1 writes UPLOADING", "tier: worker 1 reads",
+	"tier: worker 1 sends the first objects of a1", "tier: worker 1 completes a1", "tier: worker 1 reads", "tier: worker 1 writes COMPLETE", "tier: worker 1 reads")
+
 // moved is that of a ledger with e0 on A and B, and an empty last fragment on C and D.
 var moved = []string{"append W", "do W>A add e0", "do W>B add e0", "append W", "timeout W>A add e1", "pick W C", "timeout W>B add e1", "meta W ok", "pick W D", "meta W ok"}
 
@@ -84,6 +91,18 @@ func Worlds() []Spec {
 			Budget: Budget{Timeouts: 1, Loses: 1}},
 		{Name: "recovery", About: "writer, recoverer, changes of both", Quorum: q332, Bookies: 4, Entries: 1, Recoverers: 1, Budget: Budget{Timeouts: 1, Closes: 1}, LostReads: true},
 		{Name: "wipe", About: "writer, recoverer, changes of both, one wipe", Quorum: q332, Bookies: 4, Entries: 1, Recoverers: 1, Budget: Budget{Timeouts: 1, Wipes: 1}},
+		{Name: "tier-workers", About: "two workers offload one ledger: crashes, displaced ones that do not know, a sweep for orphans", Quorum: q222, Bookies: 2, NoWriter: true,
+			Setup: closed2, Tier: true, TierWorkers: 2, LockLoss: true, Budget: Budget{Attempts: 2, TierCrashes: 1, Sweeps: 1}},
+		{Name: "tier-unknown", About: "a worker, a release and an owner, writes of unknown outcome", Quorum: q222, Bookies: 2, NoWriter: true,
+			Setup: closed2, Tier: true, LockLoss: true, Budget: Budget{Attempts: 2, TierUnknowns: 1, TierDeletes: 1}},
+		{Name: "tier-damage", About: "stores that lose or change what they were given; the ledger is closed elsewhere by force", Quorum: q222, Bookies: 2, NoWriter: true,
+			Setup: closed2, Tier: true, Budget: Budget{Attempts: 2, Damages: 1, Recloses: 1, TierCrashes: 1, TierUnknowns: 1}},
+		{Name: "tier-replicator", About: "release beside a replicator, collectors, one wipe", Quorum: q222, Bookies: 3, Replicators: 1, Collect: true, NoWriter: true,
+			Setup: committed, Tier: true, LockLoss: true, Budget: Budget{Wipes: 1, TierUnknowns: 1, Recloses: 1}},
+		{Name: "tier-deleted", About: "deletion by the owner and by others at every step, collectors", Quorum: q222, Bookies: 2, Collect: true, NoWriter: true,
+			Setup: closed2, Tier: true, Budget: Budget{Attempts: 1, TierDeletes: 1, Deletes: 1, TierCrashes: 1}},
+		{Name: "tier-recovery", About: "a dead writer, a recoverer, a worker that comes as soon as the ledger is closed, release, collectors, a wipe", Quorum: q222, Bookies: 3, Recoverers: 1,
+			Collect: true, NoWriter: true, Setup: []string{"append W", "append W", "deliver W>A add e0"}, Tier: true, Budget: Budget{Attempts: 1, Wipes: 1}},
 	}
 }
 
@@ -98,6 +117,9 @@ func Large() []Spec {
 			Budget: Budget{Timeouts: 3, Closes: 1}, LostReads: true, PickNone: true},
 		{Name: "large-everything", About: "writer, recoverer, replicator, reader, wipes, collectors, deletion", Quorum: q333, Bookies: 6, Entries: 2, Recoverers: 1, Replicators: 1,
 			Readers: 1, Collect: true, LockLoss: true, Budget: Budget{Timeouts: 3, Wipes: 2, Deletes: 1, Reads: 6, Unknowns: 1}, LostReads: true},
+		{Name: "large-tier", About: "a writer, a recoverer, a replicator, wipes, collectors, and all that the tier has", Quorum: q332, Bookies: 5, Entries: 2, Recoverers: 1, Replicators: 1,
+			Collect: true, LockLoss: true, Tier: true, TierWorkers: 2, Budget: Budget{Timeouts: 2, Wipes: 1, Deletes: 1, Closes: 1, Attempts: 3, TierCrashes: 2,
+				TierUnknowns: 2, Damages: 1, Recloses: 1, TierDeletes: 1, Sweeps: 1}},
 	}
 }
 

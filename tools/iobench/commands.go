@@ -14,7 +14,7 @@ import (
 var quickSizes = []int{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}
 
 // quickLimit is how long `quick` may take for a directory, all in all.
-const quickLimit = 54 * time.Second
+const quickLimit = 50 * time.Second
 
 func newQuickCommand() *cobra.Command {
 	var o measureFlags

@@ -49,12 +49,12 @@ func newRawCommand() *cobra.Command {
 
 // confirm asks for what only somebody knows who looked at the disk.
 func confirm(f *device.Facts, given string, in io.Reader, out io.Writer) error {
-	want, what := f.Serial(), "serial number"
+	want, what, ask := f.Serial(), "serial number", "its serial number"
 	if want == "" {
-		want, what = f.Dir, "name, as it has no serial number"
+		want, what, ask = f.Dir, "name", "its name (it has no serial number)"
 	}
 	if given == "" {
-		fmt.Fprintf(out, "%s: %s %s, %.0f GB. EVERYTHING ON IT WILL BE LOST.\nType its %s: ", f.Dir, f.Vendor, f.Model, float64(f.SizeBytes)/1e9, what)
+		fmt.Fprintf(out, "%s: %s%.0f GB. EVERYTHING ON IT WILL BE LOST.\nType %s: ", f.Dir, maker(f), float64(f.SizeBytes)/1e9, ask)
 		text, err := bufio.NewReader(in).ReadString('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
@@ -65,4 +65,12 @@ func confirm(f *device.Facts, given string, in io.Reader, out io.Writer) error {
 		return &device.RefusedError{What: fmt.Sprintf("%s: that is not its %s; nothing was written", f.Dir, what), Hint: "look at `lsblk -o NAME,SERIAL,MODEL`"}
 	}
 	return nil
+}
+
+// maker is what is known of who made a disk, with a comma behind it.
+func maker(f *device.Facts) string {
+	if name := strings.TrimSpace(f.Vendor + " " + f.Model); name != "" {
+		return name + ", "
+	}
+	return ""
 }

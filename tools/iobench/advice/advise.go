@@ -39,7 +39,7 @@ func Advise(r *result.Run) {
 	if n, why, ok := backgroundRate(interfere, goal); ok {
 		set("gc", "rate", fmt.Sprintf("%dMiB", n), why)
 		set("recovery", "rate", fmt.Sprintf("%dMiB", n), why)
-	} else if interfere != nil {
+	} else if interfere != nil && !overloaded(interfere) {
 		reason("No rate of copying keeps the journal under its goal of %v on this disk: put ledgers elsewhere.", goal)
 	}
 	reason("Method: %s.", why)
@@ -92,13 +92,19 @@ func allocationReason(r *result.Run, reason func(string, ...any)) {
 	}
 }
 
+// overloaded says that the disk did not keep the rate of the chapter even with nothing beside it.
+func overloaded(interfere *result.Chapter) bool {
+	idle := interfere.Cell("idle/same")
+	return idle != nil && idle.Overloaded()
+}
+
 // shareReason says whether ledgers may be on the journal's disk.
 func shareReason(c *result.Chapter, reason func(string, ...any)) {
 	if c == nil {
 		return
 	}
 	idle, all := c.Cell("idle/same"), c.Cell("all/same")
-	if idle == nil || all == nil || idle.Latency == nil || all.Latency == nil {
+	if idle == nil || all == nil || idle.Latency == nil || all.Latency == nil || idle.Overloaded() {
 		return
 	}
 	ratio := all.Latency.P99US / idle.Latency.P99US

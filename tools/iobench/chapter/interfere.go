@@ -25,6 +25,7 @@ type background struct {
 	name  string
 	loads []func() engine.Load
 	rate  float64 // share of full speed, 0: as fast as it goes
+	bytes int64   // after which there is enough of it; 0: no bound
 }
 
 // Interfere measures a journal at a fixed rate beside what else a bookie does, on its own disk and, if there are others,
@@ -95,7 +96,8 @@ func Interfere(ctx context.Context, p *Place, o Options, others ...*Place) (*Res
 			}
 			p.Env.Report(b.chapter.Name, t.probe.Cell.ID, (float64(round)+float64(i)/float64(len(turns)))/float64(o.Rounds))
 			const pair = 2 * streamBlock // compaction: a block read and one written
-			moved, err := b.beside(ctx, t.back, full[t.back.name]*t.back.rate/pair, func() error {
+			t.back.bytes = b.bytesEach(len(turns))
+			moved, err := b.beside(ctx, t.back, full[t.back.name]*t.back.rate/pair, func(ctx context.Context) error {
 				return p.Env.Run(ctx, engine.Load{Probe: t.probe, Workers: []engine.Worker{w}, Rate: rate, Duration: slice})
 			})
 			if err != nil {
@@ -107,7 +109,12 @@ func Interfere(ctx context.Context, p *Place, o Options, others ...*Place) (*Res
 			t.probe.Cell.BackgroundMB = max(t.probe.Cell.BackgroundMB, moved/1e6)
 		}
 	}
-	return b.close(closeAll(nil))
+	r, err := b.close(closeAll(nil))
+	if idle := r.Chapter.Cell("idle/same"); err == nil && idle != nil && idle.Overloaded() {
+		b.add(result.WarnNoisy, result.SeverityWarning, idle.ID, "even without anything beside it the disk did not keep %.0f writes a second, half of what it did at first: ratios to that say nothing", rate)
+		r.Warnings = b.warn
+	}
+	return r, err
 }
 
 // ground is the file that backgrounds work on.
@@ -152,10 +159,12 @@ func always(ws ...engine.Worker) func() engine.Load {
 }
 
 // beside runs f while the background works, with rate operations a second if that is not 0, and returns how many bytes a
-// second the background moved.
-func (b *book) beside(ctx context.Context, back background, rate float64, f func() error) (moved float64, err error) {
+// second the background moved. Once the background has written what it may, f is ended too, early and well.
+func (b *book) beside(ctx context.Context, back background, rate float64, f func(context.Context) error) (moved float64, err error) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
+	fore, enough := context.WithCancel(ctx)
+	defer enough()
 	const endless = 1000 * time.Hour
 	var wg sync.WaitGroup
 	errs := make([]error, len(back.loads))
@@ -164,6 +173,7 @@ func (b *book) beside(ctx context.Context, back background, rate float64, f func
 	for i, load := range back.loads {
 		l := load()
 		l.Probe, l.Duration = engine.NewProbe(result.Cell{ID: back.name, Op: "write"}), endless
+		l.BytesMax = back.bytes / int64(len(back.loads))
 		if rate > 0 {
 			l.Rate = rate
 		}
@@ -171,11 +181,14 @@ func (b *book) beside(ctx context.Context, back background, rate float64, f func
 		wg.Go(func() {
 			if err := b.place.Env.Run(inner, l); !errors.Is(err, context.Canceled) {
 				errs[i] = err
-				cancel()
+				enough()
 			}
 		})
 	}
-	err = f()
+	err = f(fore)
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		err = nil
+	}
 	took := time.Since(start)
 	cancel()
 	wg.Wait()
@@ -220,7 +233,7 @@ func Coupling(ctx context.Context, p *Place, o Options, other *Place) (*Result, 
 	for round := range o.Rounds {
 		for i := range probes {
 			p.Env.Report(b.chapter.Name, probes[i].Cell.ID, (float64(round)+float64(i)/2)/float64(o.Rounds))
-			_, err := b.beside(ctx, backs[i], 0, func() error {
+			_, err := b.beside(ctx, backs[i], 0, func(ctx context.Context) error {
 				return p.Env.Run(ctx, engine.Load{Probe: probes[i], Workers: workers[:1], Duration: slice, OpsMin: opsMin})
 			})
 			if err != nil {

@@ -92,7 +92,9 @@ func (l *Pipeline) Measure(ctx context.Context, label string, d time.Duration, s
 	if stream > 0 {
 		back = background{name: "flush", loads: []func() engine.Load{always(l.stream)}}
 	}
-	_, err := l.b.beside(ctx, back, stream/streamBlock, func() error { return l.b.place.Env.Interleave(ctx, 1, list, l.b.chapter.Name) })
+	_, err := l.b.beside(ctx, back, stream/streamBlock, func(ctx context.Context) error {
+		return l.b.place.Env.Interleave(ctx, 1, list, l.b.chapter.Name)
+	})
 	var cells []result.Cell
 	for _, p := range probes {
 		if p.Ops() > 0 {

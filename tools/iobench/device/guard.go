@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/binderylog/bindery/internal/vfs"
@@ -189,8 +190,24 @@ func (f *Facts) Lock(ctx context.Context) (io.Closer, error) {
 	return l, err
 }
 
-// CheckRaw refuses a device that anything uses, and asks the kernel for sole use of it.
+// CheckRaw refuses a device that anything uses.
 func (f *Facts) CheckRaw() error {
+	l, err := f.HoldRaw()
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+// HoldRaw refuses a device that anything uses, and has the kernel keep it for us until the returned is closed.
+func (f *Facts) HoldRaw() (io.Closer, error) {
+	if err := f.unused(); err != nil {
+		return nil, err
+	}
+	return exclusive(f.Dir)
+}
+
+func (f *Facts) unused() error {
 	for _, m := range f.sys.mounts() {
 		if f.sys.diskOf(m.number) == f.Number {
 			return &RefusedError{fmt.Sprintf("%s is in use: mounted at %s", f.Dir, m.point), "unmount it, if you mean this disk"}
@@ -213,5 +230,46 @@ func (f *Facts) CheckRaw() error {
 			}
 		}
 	}
-	return exclusive(f.Dir)
+	if who := f.sys.loopOver(f); who != "" {
+		return &RefusedError{fmt.Sprintf("%s is in use: %s lies on it", f.Dir, who), "detach that first (losetup -d)"}
+	}
+	if who := f.sys.openBy(f); who != "" {
+		return &RefusedError{fmt.Sprintf("%s is in use: %s has it open", f.Dir, who), "end that first"}
+	}
+	return nil
+}
+
+// loopOver names a loop device whose content is this disk or a part of it: the kernel counts it as no holder, and does not
+// keep the disk for it.
+func (s System) loopOver(f *Facts) string {
+	for _, name := range s.names("sys/block") {
+		backing := s.text("sys/block", name, "loop/backing_file")
+		if backing == "" {
+			continue
+		}
+		if info, err := os.Stat(backing); err == nil && info.Mode()&os.ModeDevice != 0 && s.diskOf(deviceNumber(info)) == f.Number {
+			return name
+		}
+	}
+	return ""
+}
+
+// openBy names a process that has the disk or a part of it open: a virtual machine, a database, does not ask the kernel for
+// sole use. It sees as much as its user may.
+func (s System) openBy(f *Facts) string {
+	for _, pid := range s.names("proc") {
+		if pid == "" || pid[0] < '0' || pid[0] > '9' || pid == strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		for _, fd := range s.names("proc", pid, "fd") {
+			info, err := os.Stat(filepath.Join("/", s.Root, "proc", pid, "fd", fd))
+			if err != nil || info.Mode()&os.ModeDevice == 0 || info.Mode()&os.ModeCharDevice != 0 {
+				continue
+			}
+			if s.diskOf(deviceNumber(info)) == f.Number {
+				return fmt.Sprintf("process %s (%s)", pid, clean(s.text("proc", pid, "comm")))
+			}
+		}
+	}
+	return ""
 }

@@ -53,14 +53,15 @@ func lockDisk(ctx context.Context, number string) (io.Closer, error) {
 	return l, nil
 }
 
-// exclusive fails if the kernel would not give the device to us alone.
-func exclusive(name string) error {
+// exclusive opens a device for sole use. It fails if the kernel would not give it to us alone, and as long as it is open
+// nobody can mount the device or make it part of another.
+func exclusive(name string) (io.Closer, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|syscall.O_EXCL, 0)
 	if errors.Is(err, syscall.EBUSY) {
-		return &RefusedError{name + " is in use, the kernel says", "find out by whom (lsblk, fuser)"}
+		return nil, &RefusedError{name + " is in use, the kernel says", "find out by whom (lsblk, fuser)"}
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return f.Close()
+	return f, nil
 }

@@ -17,7 +17,7 @@ func (nothing) Close() error { return nil }
 func isReadOnly(error) bool                               { return false }
 func isLocked(string) bool                                { return false }
 func lockDisk(context.Context, string) (io.Closer, error) { return nothing{}, nil }
-func exclusive(string) error                              { return errors.ErrUnsupported }
+func exclusive(string) (io.Closer, error)                 { return nil, errors.ErrUnsupported }
 
 func isInvalid(error) bool     { return false }
 func directAlign(vfs.File) int { return 0 }

@@ -493,3 +493,20 @@ func TestPayloadNumbersSectors(t *testing.T) {
 	first := binary.LittleEndian.Uint64(p.Next(4 * KiB))
 	require.Equal(t, first+8, binary.LittleEndian.Uint64(p.Next(4*KiB)))
 }
+
+// TestMeterKeepsForLater: one part of a run can not take what the parts after it need.
+func TestMeterKeepsForLater(t *testing.T) {
+	m := NewMeter(100)
+	m.Keep(40)
+	require.NoError(t, m.Take(60))
+	require.ErrorIs(t, m.Take(1), ErrWriteCap)
+	require.Zero(t, m.Left())
+	m.Keep(0)
+	require.Equal(t, int64(40), m.Left())
+	require.NoError(t, m.Take(40))
+	require.ErrorIs(t, m.Take(1), ErrWriteCap)
+	require.Equal(t, int64(100), m.Written())
+	free := NewMeter(0) // without a bound there is nothing to keep
+	free.Keep(5)
+	require.NoError(t, free.Take(1<<40))
+}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"math"
 	"sync/atomic"
 )
 
@@ -10,7 +11,8 @@ var ErrWriteCap = errors.New("the run has written as much as --max-write allows"
 
 // Meter counts what a run writes and reads, and bounds the writing.
 type Meter struct {
-	max     int64 // 0: no bound
+	max     int64        // 0: no bound
+	until   atomic.Int64 // what may be written by now, of max; 0: all
 	written atomic.Int64
 	read    atomic.Int64
 }
@@ -20,19 +22,32 @@ func NewMeter(writeMax int64) *Meter { return &Meter{max: writeMax} }
 
 // Take asks to write n bytes.
 func (m *Meter) Take(n int64) error {
-	if m.written.Add(n) > m.max && m.max > 0 {
+	if m.written.Add(n) > m.bound() {
 		m.written.Add(-n)
 		return ErrWriteCap
 	}
 	return nil
 }
 
+func (m *Meter) bound() int64 {
+	if m.max == 0 {
+		return math.MaxInt64
+	}
+	if until := m.until.Load(); until > 0 {
+		return min(until, m.max)
+	}
+	return m.max
+}
+
+// Keep reserves n bytes for later: until it is called again no more than the rest may be written.
+func (m *Meter) Keep(n int64) { m.until.Store(max(m.max-n, 1)) }
+
 // Left is how much may still be written.
 func (m *Meter) Left() int64 {
 	if m.max == 0 {
 		return 1 << 62
 	}
-	return max(m.max-m.written.Load(), 0)
+	return max(m.bound()-m.written.Load(), 0)
 }
 
 // Read counts n bytes that were read.

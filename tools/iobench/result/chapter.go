@@ -48,6 +48,9 @@ func (c *Chapter) Cell(id string) *Cell {
 	return nil
 }
 
+// Overloaded reports whether a load at a rate fell behind for good: its times are those of a queue.
+func (c *Cell) Overloaded() bool { return c.Loop == "open" && 10*c.Late > 9*c.Ops }
+
 // Cell is one thing that was measured: what was done, and what came of it over all rounds.
 type Cell struct {
 	ID string `json:"id"` // unique in the chapter, "dsync/4096"

@@ -77,8 +77,12 @@ func (r *run) look(ctx context.Context) error {
 		var f *device.Facts
 		var err error
 		if r.plan.Raw {
+			var l io.Closer
 			if f, err = r.sys.InspectRaw(d.Path); err == nil {
-				err = f.CheckRaw()
+				l, err = f.HoldRaw()
+			}
+			if err == nil {
+				r.locks = append(r.locks, l)
 			}
 		} else if f, err = r.sys.Inspect(d.Path, d.Role); err == nil {
 			err = f.Check(device.Guard{NeedBytes: r.plan.needBytes(), AllowUnsuitable: r.plan.AllowUnsuitable, AllowLive: r.plan.AllowLive})
@@ -192,6 +196,8 @@ func (r *run) steps(ctx context.Context) error {
 			budget = min(budget, time.Duration(measuring*float64(p.Limit-time.Since(r.start))*s.Share/left))
 		}
 		r.share = s.Share / total
+		const kept = 0.5 // of their shares, for those that come later: one that takes more does not starve them
+		r.meter.Keep(int64(kept * float64(p.MaxWrite) * (left - s.Share) / total))
 		if err := r.step(ctx, s, max(budget, least), int64(float64(p.MaxWrite)*s.Share/total)); err != nil {
 			return err
 		}

@@ -76,15 +76,15 @@ func (p *printer) chapter(c *result.Chapter) {
 
 // cells is the table that most chapters have.
 func (p *printer) cells(c *result.Chapter) {
-	p.line("%-20s %8s %8s %8s %9s %10s %8s", "", "p50", "p99", "p99.9", "max", "ops/s", "MB/s")
+	p.line("%-22s %8s %8s %8s %9s %8s %8s", "", "p50", "p99", "p99.9", "max", "ops/s", "MB/s")
 	for i := range c.Cells {
 		cell := &c.Cells[i]
 		if cell.Latency == nil {
-			p.line("%-20s %s", cell.ID, "not supported here: "+cell.Unsupported)
+			p.line("%-22s %s", cell.ID, "not supported here: "+cell.Unsupported)
 			continue
 		}
 		l := cell.Latency
-		p.line("%-20s %8.0f %8.0f %8s %9.0f %10.0f %8.1f%s", p.name(cell), l.P50US, l.P99US, tail(l), l.MaxUS, cell.OpsPerS, cell.MBPerS, marks(cell))
+		p.line("%-22s %8.0f %8.0f %8s %9.0f %8.0f %8.1f%s", p.name(cell), l.P50US, l.P99US, tail(l), l.MaxUS, cell.OpsPerS, cell.MBPerS, marks(cell))
 	}
 }
 
@@ -93,6 +93,10 @@ func (p *printer) name(c *result.Cell) string {
 	switch {
 	case c.Engine != "" && c.Loop == "open":
 		return fmt.Sprintf("%s at %.0f/s", size(c.BlockBytes), c.AskedPerS)
+	case c.Op == "add" && c.ID == fmt.Sprintf("%d/100", c.BlockBytes):
+		return fmt.Sprintf("%s, %d at once", size(c.BlockBytes), c.Depth)
+	case c.Journals == 1:
+		return "1 journal, " + size(c.BlockBytes)
 	case c.Journals > 0:
 		return fmt.Sprintf("%d journals, %s", c.Journals, size(c.BlockBytes))
 	case c.Op == "write" && c.Method != "" && c.Allocation != "" && c.Background == "":
@@ -153,6 +157,8 @@ func (p *printer) interference(c *result.Chapter) {
 		if idle != nil && idle.Latency != nil && idle.Latency.P99US > 0 {
 			ratio = l.P99US / idle.Latency.P99US
 			switch {
+			case idle.Overloaded():
+				sign, paint = "?", yellow
 			case ratio <= 2:
 				sign = "fine"
 			case ratio <= 5:

@@ -161,7 +161,12 @@ func (p *printer) warnings() {
 		return
 	}
 	p.title("what to know", "")
+	said := map[string]bool{} // two directories of one disk have the same to say
 	for _, w := range p.r.Warnings {
+		if said[w.Text] {
+			continue
+		}
+		said[w.Text] = true
 		sign := "-"
 		switch w.Severity {
 		case result.SeverityWarning:

@@ -10,25 +10,25 @@ import (
 	"github.com/binderylog/bindery/offload/objstore"
 )
 
-// openBlock opens stored bytes as block i and compares them with the index: a right-looking block from a wrong place is refused.
-func (c *copyOf) openBlock(i int, stored []byte) (*Block, error) {
-	ref := &c.manifest.blocks[i]
+// openBlock opens stored bytes as block i of a page and compares them with the index: a right-looking block from a wrong place is refused.
+func (c *copyOf) openBlock(p *page, i int, stored []byte) (*Block, error) {
+	ref := p.ref(i)
 	h, err := parseBlockHeader(stored)
 	if err != nil {
 		return nil, err
 	}
-	if h.crc != ref.crc || h.first != ref.first || int64(h.count) != c.manifest.entriesOf(i) || len(stored) != int(ref.stored) {
-		return nil, fmt.Errorf("a block of %d entries from %d with CRC32C %08x; the manifest says %d from %d with %08x", h.count, h.first, h.crc, c.manifest.entriesOf(i), ref.first, ref.crc)
+	if h.crc != ref.crc || h.first != ref.first || int64(h.count) != p.entries(i) || len(stored) != int(ref.stored) {
+		return nil, fmt.Errorf("a block of %d entries from %d with CRC32C %08x; the manifest says %d from %d with %08x", h.count, h.first, h.crc, p.entries(i), ref.first, ref.crc)
 	}
 	return c.codec.open(stored, uint64(ref.number))
 }
 
-// blocks reads blocks first to last, all of one cell, with one GET if all is well. degraded says that it was not.
-func (t *tier) blocks(ctx context.Context, c *copyOf, first, last int) (out []*Block, degraded bool, err error) {
+// blocks reads blocks first to last of a page, all of one cell, with one GET if all is well. degraded says that it was not.
+func (t *tier) blocks(ctx context.Context, c *copyOf, p *page, first, last int) (out []*Block, degraded bool, err error) {
 	if c.manifest.Inline != nil {
 		for i := first; i <= last; i++ {
-			ref := &c.manifest.blocks[i]
-			b, err := c.openBlock(i, c.manifest.Inline[ref.offset:ref.offset+ref.stored])
+			ref := p.ref(i)
+			b, err := c.openBlock(p, i, c.manifest.Inline[ref.offset:ref.offset+ref.stored])
 			if err != nil {
 				return nil, false, corrupt.New(ManifestName(c.record.Attempt, c.id), int64(ref.offset), "inline block", err)
 			}
@@ -38,17 +38,17 @@ func (t *tier) blocks(ctx context.Context, c *copyOf, first, last int) (out []*B
 	}
 	t.m.blockGets.Inc()
 	start := time.Now()
-	s := c.spanOf(first, last)
+	s := c.spanOf(p, first, last)
 	stored, degraded, err := t.fetch(ctx, c, s)
 	if err != nil {
 		return nil, true, err
 	}
 	for i := first; i <= last; i++ {
-		ref := &c.manifest.blocks[i]
-		b, err := c.openBlock(i, stored[ref.offset-s.from:ref.offset-s.from+ref.stored])
+		ref := p.ref(i)
+		b, err := c.openBlock(p, i, stored[ref.offset-s.from:ref.offset-s.from+ref.stored])
 		if err != nil {
 			degraded = true
-			if b, err = t.blockAgain(ctx, c, i, err); err != nil {
+			if b, err = t.blockAgain(ctx, c, p, i, err); err != nil {
 				return nil, true, err
 			}
 		}
@@ -148,10 +148,10 @@ func (t *tier) failed(c *copyOf, s span, err, first error) error {
 
 // blockAgain is for a block whose bytes were wrong: the same once more, then rebuilt from the same range of other cells, then from
 // whole cells that were checked.
-func (t *tier) blockAgain(ctx context.Context, c *copyOf, i int, cause error) (*Block, error) {
-	s := c.spanOf(i, i)
+func (t *tier) blockAgain(ctx context.Context, c *copyOf, p *page, i int, cause error) (*Block, error) {
+	s := c.spanOf(p, i, i)
 	if stored, err := t.get(ctx, c, s.stripe, s.shard, s.from, s.to); err == nil {
-		b, err := c.openBlock(i, stored)
+		b, err := c.openBlock(p, i, stored)
 		if err == nil {
 			return b, nil
 		}
@@ -169,7 +169,7 @@ func (t *tier) blockAgain(ctx context.Context, c *copyOf, i int, cause error) (*
 		return nil, corrupt.New(c.shardName(s.shard), s.object+int64(s.from), "block", cause)
 	}
 	if stored, err := t.rebuild(ctx, c, s, nil); err == nil {
-		if b, err := c.openBlock(i, stored); err == nil {
+		if b, err := c.openBlock(p, i, stored); err == nil {
 			return b, nil
 		}
 	} else if ctx.Err() != nil {
@@ -179,7 +179,7 @@ func (t *tier) blockAgain(ctx context.Context, c *copyOf, i int, cause error) (*
 	if err != nil {
 		return nil, err
 	}
-	b, err := c.openBlock(i, cell[s.from:s.to])
+	b, err := c.openBlock(p, i, cell[s.from:s.to])
 	if err != nil {
 		return nil, corrupt.New(c.shardName(s.shard), s.object+int64(s.from), "block", err)
 	}

@@ -304,7 +304,7 @@ func TestStatement18EncryptedResumeUsesNoNonceTwice(t *testing.T) {
 	}
 	epochs := map[byte]int{}
 	for i := range h.c.manifest.blocks {
-		s := h.c.spanOf(i, i)
+		s := h.c.spanOf(h.c.whole, i, i)
 		b, err := r.t.get(t.Context(), h.c, s.stripe, s.shard, s.from, s.to)
 		require.NoError(t, err)
 		epochs[b[blockHeaderSize+3]]++

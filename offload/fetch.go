@@ -24,6 +24,7 @@ type copyOf struct {
 	record   *Record
 	version  metadata.Version
 	manifest *Manifest
+	whole    *page // of a manifest that was read whole
 	codec    *blockCodec
 	coder    *coder
 }
@@ -34,6 +35,8 @@ type tier struct {
 	keys      KeySource
 	latencies *latencies
 	hedging   bool
+	pages     *lru[pageKey, *page] // of large manifests
+	wholeMax  int64                // larger manifests are read by pages; default manifestWholeMax
 	m         *metrics
 	report    func(Finding) // what a read found wrong
 }
@@ -80,7 +83,7 @@ func (t *tier) load(ctx context.Context, id ledger.ID, r *Record, v metadata.Ver
 	if err != nil {
 		return nil, err
 	}
-	c := &copyOf{id: id, record: r, version: v, manifest: m}
+	c := &copyOf{id: id, record: r, version: v, manifest: m, whole: m.whole()}
 	size, ok := digestSize(m.Digest)
 	if !ok {
 		return nil, fmt.Errorf("ledger %d has digest type %d, which this version does not know", id, m.Digest)
@@ -107,52 +110,44 @@ func cmpKey(record, manifest *WrappedKey) *WrappedKey {
 	return manifest
 }
 
-// manifest fetches one good copy.
+// manifest fetches one good copy, of a large one what reading needs at once.
 func (t *tier) manifest(ctx context.Context, id ledger.ID, r *Record) (*Manifest, error) {
 	key := ManifestName(r.Attempt, id)
 	var causes []error
-	reachable := false
 	for _, target := range r.Manifest.Targets {
-		b, err := t.manifestCopy(ctx, target, key, r)
-		if err == nil {
-			m, err := DecodeManifest(key, b)
-			if err == nil && (m.Ledger != id || m.Attempt != r.Attempt || m.LastEntry != r.LastEntry) {
-				err = corrupt.Errorf(key, 0, "manifest", "it describes ledger %d, attempt %s", m.Ledger, m.Attempt)
-			}
-			if err == nil {
-				return m, nil
-			}
-			if errors.Is(err, ErrVersion) {
-				return nil, err
-			}
-			causes = append(causes, fmt.Errorf("target %s: %w", target, err))
-			reachable = true
-			continue
-		}
-		if ctx.Err() != nil {
+		m, err := t.manifestFrom(ctx, target, key, r)
+		switch {
+		case err == nil && (m.Ledger != id || m.Attempt != r.Attempt || m.LastEntry != r.LastEntry):
+			err = corrupt.Errorf(key, 0, "manifest", "it describes ledger %d, attempt %s", m.Ledger, m.Attempt)
+		case err == nil:
+			return m, nil
+		case errors.Is(err, ErrVersion):
+			return nil, err
+		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		}
 		t.found(Finding{Ledger: id, Kind: FindingManifest, Target: target, Object: key, Shard: -1, Err: err})
-		reachable = reachable || corrupt.Is(err)
 		causes = append(causes, fmt.Errorf("target %s: %w", target, err))
 	}
-	err := fmt.Errorf("manifest of ledger %d: no good copy: %w", id, errors.Join(causes...))
-	if reachable && allCorrupt(causes) {
+	return nil, noManifest(id, causes)
+}
+
+func (t *tier) manifestFrom(ctx context.Context, target, key string, r *Record) (*Manifest, error) {
+	if r.Manifest.Length <= cmp.Or(t.wholeMax, manifestWholeMax) {
+		b, err := t.manifestCopy(ctx, target, key, r)
+		if err != nil {
+			return nil, err
+		}
+		return DecodeManifest(key, b)
+	}
+	store, err := t.targets.store(target)
+	if err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return readManifest(key, r.Manifest.Length, func(offset int64, b []byte) error { return getAll(ctx, store, key, offset, b) })
 }
 
-func allCorrupt(errs []error) bool {
-	for _, err := range errs {
-		if !corrupt.Is(err) {
-			return false
-		}
-	}
-	return true
-}
-
-// manifestCopy fetches one copy and compares it with the record.
+// manifestCopy fetches one copy whole and compares it with the record.
 func (t *tier) manifestCopy(ctx context.Context, target, key string, r *Record) ([]byte, error) {
 	store, err := t.targets.store(target)
 	if err != nil {
@@ -163,9 +158,39 @@ func (t *tier) manifestCopy(ctx context.Context, target, key string, r *Record) 
 		return nil, err
 	}
 	if got := objstore.CRC32C(b); got != r.Manifest.CRC32C {
-		return nil, corrupt.Errorf(key, 0, "manifest", "CRC32C %08x, the record says %08x", got, r.Manifest.CRC32C)
+		return nil, manifestDamaged(key, got, r)
 	}
 	return b, nil
+}
+
+func manifestDamaged(key string, got uint32, r *Record) error {
+	return corrupt.Errorf(key, 0, "manifest", "CRC32C %08x, the record says %08x", got, r.Manifest.CRC32C)
+}
+
+// checkManifestCopy compares one copy with the record, a piece at a time.
+func (t *tier) checkManifestCopy(ctx context.Context, target, key string, r *Record) error {
+	store, err := t.targets.store(target)
+	if err != nil {
+		return err
+	}
+	got, err := sumOf(ctx, store, key, r.Manifest.Length)
+	if err == nil && got != r.Manifest.CRC32C {
+		err = manifestDamaged(key, got, r)
+	}
+	return err
+}
+
+// sumOf is the CRC32C of the first size bytes of an object, of which it holds a piece at a time.
+func sumOf(ctx context.Context, store objstore.Store, key string, size int64) (crc uint32, err error) {
+	b := make([]byte, min(size, getMax))
+	for offset := int64(0); offset < size; offset += int64(len(b)) {
+		b = b[:min(size-offset, getMax)]
+		if _, err := store.GetRange(ctx, key, offset, b); err != nil {
+			return 0, err
+		}
+		crc = crcUpdate(crc, b)
+	}
+	return crc, nil
 }
 
 // getAll fills b, in several requests if it is large.
@@ -198,9 +223,9 @@ type span struct {
 	object        int64  // offset of the cell in its shard object
 }
 
-// spanOf covers blocks first to last, all of one cell.
-func (c *copyOf) spanOf(first, last int) span {
-	b, e := c.manifest.blocks[first], c.manifest.blocks[last]
+// spanOf covers blocks first to last of a page, all of one cell.
+func (c *copyOf) spanOf(p *page, first, last int) span {
+	b, e := p.ref(first), p.ref(last)
 	k := c.manifest.Geometry.Data
 	s := span{stripe: int(b.cell) / k, shard: int(b.cell) % k, from: b.offset, to: e.offset + e.stored}
 	s.object = c.cellOffset(s.stripe, s.shard)

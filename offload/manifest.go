@@ -44,6 +44,7 @@ const (
 	sectionBlocks    = 5
 	sectionKeys      = 6
 	sectionInline    = 7
+	sectionPages     = 8 // optional: pages of the index can be read alone
 )
 
 // Encryption is how payloads are encrypted.
@@ -95,17 +96,27 @@ type Manifest struct {
 
 	stripes []stripe
 	blocks  []blockRef
+	pages   *pageIndex // instead of blocks, of a manifest that was not read whole
 }
 
 // Stripes is the number of stripes.
 func (m *Manifest) Stripes() int { return len(m.stripes) }
 
 // Blocks is the number of blocks, fill blocks included.
-func (m *Manifest) Blocks() int { return len(m.blocks) }
+func (m *Manifest) Blocks() int {
+	if m.pages != nil {
+		return m.pages.total
+	}
+	return len(m.blocks)
+}
 
 // memory is what the decoded manifest holds on to, for the cache's bound.
 func (m *Manifest) memory() int {
-	return 512 + len(m.Inline) + len(m.LedgerMetadata) + len(m.blocks)*32 + len(m.stripes)*(48+4*m.Geometry.Data+4*m.Geometry.Shards())
+	pages := 0
+	if m.pages != nil {
+		pages = len(m.pages.refs) * 40
+	}
+	return 512 + pages + len(m.Inline) + len(m.LedgerMetadata) + len(m.blocks)*32 + len(m.stripes)*(48+4*m.Geometry.Data+4*m.Geometry.Shards())
 }
 
 type section struct {
@@ -116,18 +127,22 @@ type section struct {
 
 // Encode returns the stored form. The same manifest gives the same bytes.
 func (m *Manifest) Encode() ([]byte, error) {
+	blocks := m.encodeBlocks()
 	sections := []section{
 		{sectionLedger, mustUnderstand, m.encodeLedger()},
 		{sectionGeometry, mustUnderstand, m.encodeGeometry()},
 		{sectionPlacement, mustUnderstand, m.encodePlacement()},
 		{sectionStripes, mustUnderstand, m.encodeStripes()},
-		{sectionBlocks, mustUnderstand, m.encodeBlocks()},
+		{sectionBlocks, mustUnderstand, blocks},
 	}
 	if m.Key != nil {
 		sections = append(sections, section{sectionKeys, mustUnderstand, m.encodeKeys()})
 	}
 	if m.Inline != nil {
 		sections = append(sections, section{sectionInline, mustUnderstand, m.Inline})
+	}
+	if len(m.blocks) > pageBlocks {
+		sections = append(sections, section{sectionPages, 0, m.encodePages(blocks)})
 	}
 	return encodeSections(m.Ledger, m.Attempt, sections)
 }
@@ -323,43 +338,92 @@ func DecodeManifest(path string, b []byte) (*Manifest, error) {
 	if objstore.CRC32C(b[:trailer]) != binary.BigEndian.Uint32(b[trailer:]) {
 		return nil, corrupt.Errorf(path, int64(trailer), "manifest trailer", "CRC32C does not match")
 	}
+	sections, err := decodeDirectory(path, b, h)
+	if err != nil {
+		return nil, err
+	}
 	m := &Manifest{Ledger: h.ledger, Attempt: h.attempt}
-	seen, last := uint32(0), uint16(0)
+	bodies := map[uint16][]byte{}
+	for kind := range uint16(sectionsMax) {
+		s := sections[kind]
+		if s == nil {
+			continue
+		}
+		body := b[s.offset:s.end()]
+		if err := s.check(path, body); err != nil {
+			return nil, err
+		}
+		bodies[kind] = body
+		if _, err := m.decodeSection(kind, body); err != nil {
+			return nil, corrupt.New(path, s.offset, fmt.Sprintf("manifest section %d", kind), err)
+		}
+	}
+	if err := requireSections(path, sections); err != nil {
+		return nil, err
+	}
+	if err = m.check(); err == nil {
+		err = m.checkPages(bodies[sectionPages], bodies[sectionBlocks])
+	}
+	if err != nil {
+		return nil, corrupt.New(path, 0, "manifest", err)
+	}
+	return m, nil
+}
+
+// sectionRef says where a section is.
+type sectionRef struct {
+	kind           uint16
+	crc            uint32
+	offset, length int64
+}
+
+func (s *sectionRef) end() int64 { return s.offset + s.length }
+
+// known says whether this version reads the section.
+func (s *sectionRef) known() bool { return s.kind >= sectionLedger && s.kind <= sectionPages }
+
+func (s *sectionRef) check(path string, body []byte) error {
+	if objstore.CRC32C(body) != s.crc {
+		return corrupt.Errorf(path, s.offset, "manifest section", "CRC32C of section %d does not match", s.kind)
+	}
+	return nil
+}
+
+// decodeDirectory reads the directory of sections at the front of a manifest. Sections that it does not know are in it, unless they must
+// be understood: then it fails.
+func decodeDirectory(path string, b []byte, h manifestHeader) (map[uint16]*sectionRef, error) {
+	out := map[uint16]*sectionRef{}
+	trailer, last := uint64(h.total-manifestTrailerSize), uint16(0) //nolint:gosec // at least header and trailer
 	for i := range h.sections {
 		off := manifestHeaderSize + i*manifestDirSize
-		if off+manifestDirSize > trailer {
-			return nil, corrupt.Errorf(path, int64(off), "manifest directory", "%d sections in %d bytes", h.sections, len(b))
+		if off+manifestDirSize > min(len(b), int(trailer)) { //nolint:gosec // at most ManifestMax
+			return nil, corrupt.Errorf(path, int64(off), "manifest directory", "%d sections in %d bytes", h.sections, h.total)
 		}
 		d := b[off:]
 		kind, flags := binary.BigEndian.Uint16(d), binary.BigEndian.Uint16(d[2:])
 		start, length := binary.BigEndian.Uint64(d[8:]), binary.BigEndian.Uint64(d[16:])
-		if start > uint64(trailer) || length > uint64(trailer)-start || kind <= last {
+		if start > trailer || length > trailer-start || kind <= last {
 			return nil, corrupt.Errorf(path, int64(off), "manifest directory", "section %d of %d bytes at %d behind section %d", kind, length, start, last)
 		}
 		last = kind
-		body := b[start : start+length]
-		if objstore.CRC32C(body) != binary.BigEndian.Uint32(d[4:]) {
-			return nil, corrupt.Errorf(path, int64(start), "manifest section", "CRC32C of section %d does not match", kind) //nolint:gosec // bounded above
-		}
-		known, err := m.decodeSection(kind, body)
-		switch {
-		case err != nil:
-			return nil, corrupt.New(path, int64(start), fmt.Sprintf("manifest section %d", kind), err) //nolint:gosec // bounded above
-		case known:
-			seen |= 1 << kind
-		case flags&mustUnderstand != 0:
+		s := &sectionRef{kind: kind, crc: binary.BigEndian.Uint32(d[4:]), offset: int64(start), length: int64(length)} //nolint:gosec // bounded above
+		if !s.known() && flags&mustUnderstand != 0 {
 			return nil, fmt.Errorf("%w: manifest %s, version %d.%d, has section %d, which this program (manifest version %d.%d) must understand and does not; use the version that wrote it, or a newer one",
 				ErrVersion, path, manifestMajor, binary.BigEndian.Uint16(b[10:]), kind, manifestMajor, manifestMinor)
 		}
+		out[kind] = s
 	}
-	const needed = 1<<sectionLedger | 1<<sectionGeometry | 1<<sectionPlacement | 1<<sectionStripes | 1<<sectionBlocks
-	if seen&needed != needed {
-		return nil, corrupt.Errorf(path, manifestHeaderSize, "manifest directory", "a section is missing (seen: %b)", seen)
+	return out, nil
+}
+
+// requireSections refuses a manifest that lacks what every one has.
+func requireSections(path string, sections map[uint16]*sectionRef) error {
+	for _, kind := range []uint16{sectionLedger, sectionGeometry, sectionPlacement, sectionStripes, sectionBlocks} {
+		if sections[kind] == nil {
+			return corrupt.Errorf(path, manifestHeaderSize, "manifest directory", "section %d is missing", kind)
+		}
 	}
-	if err := m.check(); err != nil {
-		return nil, corrupt.New(path, 0, "manifest", err)
-	}
-	return m, nil
+	return nil
 }
 
 func (m *Manifest) decodeSection(kind uint16, body []byte) (known bool, err error) {
@@ -380,6 +444,8 @@ func (m *Manifest) decodeSection(kind uint16, body []byte) (known bool, err erro
 	case sectionInline:
 		m.Inline = append([]byte{}, body...)
 		return true, nil
+	case sectionPages:
+		return true, nil // compared with the index once that is there
 	default:
 		return false, nil
 	}

@@ -173,7 +173,7 @@ func (m *Manifest) decodeBlocks(r *reader) {
 	if r.err != nil {
 		return
 	}
-	m.blocks = make([]blockRef, 0, total)
+	m.blocks = make([]blockRef, total)
 	for p := range int(pages) {
 		d := dir[p*pageDirSize:]
 		end := len(r.b)
@@ -189,7 +189,7 @@ func (m *Manifest) decodeBlocks(r *reader) {
 			r.fail("CRC32C of page %d does not match", p)
 			return
 		}
-		m.decodePage(page, binary.BigEndian.Uint64(d), int(min(pageBlocks, total-int64(p)*pageBlocks)))
+		decodePage(page, binary.BigEndian.Uint64(d), m.blocks[p*pageBlocks:min((p+1)*pageBlocks, int(total))])
 		if err := page.end(); err != nil {
 			r.fail("page %d: %w", p, err)
 			return
@@ -197,11 +197,9 @@ func (m *Manifest) decodeBlocks(r *reader) {
 	}
 }
 
-func (m *Manifest) decodePage(r *reader, first uint64, n int) {
-	start := len(m.blocks)
+// decodePage fills the blocks of a page whose first one begins with entry first.
+func decodePage(r *reader, first uint64, blocks []blockRef) {
 	cell, offset := r.uvarint(stripesMax*DataShardsMax), r.uvarint(CellBytesMax)
-	m.blocks = m.blocks[:start+n]
-	blocks := m.blocks[start:]
 	for i := range blocks {
 		first += r.uvarint(1 << 62)
 		if first > 1<<62 {
@@ -210,7 +208,7 @@ func (m *Manifest) decodePage(r *reader, first uint64, n int) {
 		}
 		blocks[i].first = ledger.EntryID(first)
 	}
-	bits := r.take((n + 7) / 8)
+	bits := r.take((len(blocks) + 7) / 8)
 	if r.err != nil {
 		return
 	}
@@ -221,7 +219,7 @@ func (m *Manifest) decodePage(r *reader, first uint64, n int) {
 		}
 		blocks[i].cell, blocks[i].offset = uint32(cell), uint32(offset) //nolint:gosec // bounded below and by check
 		if offset += uint64(blocks[i].stored); offset > CellBytesMax {
-			r.fail("block %d ends at %d of its cell", start+i, offset)
+			r.fail("block %d of the page ends at %d of its cell", i, offset)
 			return
 		}
 	}
@@ -235,6 +233,18 @@ func (m *Manifest) decodePage(r *reader, first uint64, n int) {
 
 // check makes sure that the sections agree with each other.
 func (m *Manifest) check() error {
+	if len(m.blocks) == 0 || m.blocks[0].first != 0 || m.blocks[len(m.blocks)-1].first > m.LastEntry {
+		return fmt.Errorf("%d blocks, which do not span entries 0 to %d", len(m.blocks), m.LastEntry)
+	}
+	if err := m.checkHead(); err != nil {
+		return err
+	}
+	return m.checkPage(m.whole(), 0)
+}
+
+// checkHead is check without the blocks.
+func (m *Manifest) checkHead() error {
+	x := m.pages
 	switch {
 	case !m.Digest.Valid():
 		return fmt.Errorf("digest type %d", m.Digest)
@@ -244,18 +254,21 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("%d shards for %s", len(m.Shards), m.Geometry)
 	case (m.Encryption != EncryptNone) != (m.Key != nil):
 		return errors.New("encryption without a key, or a key without encryption")
-	case len(m.blocks) == 0 || m.blocks[0].first != 0 || m.blocks[len(m.blocks)-1].first > m.LastEntry:
-		return fmt.Errorf("%d blocks, which do not span entries 0 to %d", len(m.blocks), m.LastEntry)
-	case m.Inline != nil && len(m.stripes) > 0:
+	case m.Inline != nil && (len(m.stripes) > 0 || x != nil):
 		return errors.New("inline and striped at once")
+	case x != nil && (x.refs[0].first != 0 || x.refs[len(x.refs)-1].first > m.LastEntry):
+		return fmt.Errorf("%d pages, which do not span entries 0 to %d", len(x.refs), m.LastEntry)
 	}
 	for i, sum := range shardSums(m.Geometry, m.stripes) {
 		if s := &m.Shards[i]; s.Length != sum.length || s.CRC32C != sum.crc {
 			return fmt.Errorf("shard %d has %d bytes with CRC32C %08x, its cells add up to %d with %08x", i, s.Length, s.CRC32C, sum.length, sum.crc)
 		}
 	}
-	return m.checkBlocks()
+	return nil
 }
+
+// whole is the index of a manifest that was read whole, as one page.
+func (m *Manifest) whole() *page { return &page{refs: m.blocks, end: m.LastEntry + 1} }
 
 // cellLength is the length of a data cell, or of the inline blocks.
 func (m *Manifest) cellLength(cell uint32) (uint32, bool) {
@@ -269,36 +282,36 @@ func (m *Manifest) cellLength(cell uint32) (uint32, bool) {
 	return m.stripes[s].lengths[int(cell)%m.Geometry.Data], true
 }
 
-// checkBlocks sees that blocks fill their cells without a gap, that entries are not too many for a block, and numbers them.
-func (m *Manifest) checkBlocks() error {
-	number := uint32(0)
-	for i := range m.blocks {
-		b := &m.blocks[i]
+// checkPage sees that blocks fill their cells without a gap, that entries are not too many for a block, and numbers them from number on.
+func (m *Manifest) checkPage(p *page, number uint32) error {
+	blocks := p.refs
+	last := p.behind() == m.Blocks()
+	for i := range blocks {
+		b := &blocks[i]
 		length, ok := m.cellLength(b.cell)
 		end := b.offset + b.stored
-		lastInCell := i+1 == len(m.blocks) || m.blocks[i+1].cell != b.cell
+		lastInCell := i+1 == len(blocks) && last || i+1 < len(blocks) && blocks[i+1].cell != b.cell
 		switch {
 		case !ok || end > length || b.stored < blockHeaderSize || (lastInCell && end != length):
-			return fmt.Errorf("block %d: bytes %d to %d of cell %d, which has %d", i, b.offset, end, b.cell, length)
-		case i == 0 && (b.cell != 0 || b.offset != 0):
+			return fmt.Errorf("block %d: bytes %d to %d of cell %d, which has %d", p.first+i, b.offset, end, b.cell, length)
+		case p.first+i == 0 && (b.cell != 0 || b.offset != 0):
 			return fmt.Errorf("block 0 at byte %d of cell %d", b.offset, b.cell)
-		case i > 0 && b.cell == m.blocks[i-1].cell && b.offset != m.blocks[i-1].offset+m.blocks[i-1].stored:
-			return fmt.Errorf("block %d begins at %d of cell %d, the one before ends at %d", i, b.offset, b.cell, m.blocks[i-1].offset+m.blocks[i-1].stored)
-		case i > 0 && b.cell > m.blocks[i-1].cell+1, i > 0 && b.cell != m.blocks[i-1].cell && b.offset != 0:
-			return fmt.Errorf("block %d at %d of cell %d behind one of cell %d", i, b.offset, b.cell, m.blocks[i-1].cell)
+		case i > 0 && b.cell == blocks[i-1].cell && b.offset != blocks[i-1].offset+blocks[i-1].stored:
+			return fmt.Errorf("block %d begins at %d of cell %d, the one before ends at %d", p.first+i, b.offset, b.cell, blocks[i-1].offset+blocks[i-1].stored)
+		case i > 0 && b.cell > blocks[i-1].cell+1, i > 0 && b.cell != blocks[i-1].cell && b.offset != 0:
+			return fmt.Errorf("block %d at %d of cell %d behind one of cell %d", p.first+i, b.offset, b.cell, blocks[i-1].cell)
 		}
-		n := m.entriesOf(i)
+		n := p.entries(p.first + i)
 		if n < 0 || n > blockEntriesMax {
-			return fmt.Errorf("block %d has %d entries", i, n)
+			return fmt.Errorf("block %d has %d entries", p.first+i, n)
 		}
 		b.number = number
 		if n > 0 {
 			number++
 		}
 	}
-	last := m.blocks[len(m.blocks)-1].cell
-	if m.Inline == nil {
-		for c := last + 1; int(c) < len(m.stripes)*m.Geometry.Data; c++ {
+	if last && m.Inline == nil {
+		for c := blocks[len(blocks)-1].cell + 1; int(c) < len(m.stripes)*m.Geometry.Data; c++ {
 			if length, _ := m.cellLength(c); length != 0 {
 				return fmt.Errorf("cell %d has %d bytes and no block", c, length)
 			}
@@ -307,24 +320,8 @@ func (m *Manifest) checkBlocks() error {
 	return nil
 }
 
-// entriesOf is the number of entries of a block; a fill block has none.
-func (m *Manifest) entriesOf(i int) int64 {
-	if i+1 < len(m.blocks) {
-		return int64(m.blocks[i+1].first - m.blocks[i].first)
-	}
-	return int64(m.LastEntry) + 1 - int64(m.blocks[i].first)
-}
+// entriesOf is the number of entries of a block of a manifest that was read whole.
+func (m *Manifest) entriesOf(i int) int64 { return m.whole().entries(i) }
 
-// blockOf returns the index of the block that holds entry e: the last one that does not begin behind it.
-func (m *Manifest) blockOf(e ledger.EntryID) int {
-	lo, hi := 0, len(m.blocks)
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1) //nolint:gosec // not negative
-		if m.blocks[mid].first <= e {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo - 1
-}
+// blockOf returns the block that holds entry e, of a manifest that was read whole.
+func (m *Manifest) blockOf(e ledger.EntryID) int { return m.whole().find(e) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/offload/objstore"
@@ -116,8 +117,25 @@ func (w *Worker) strayManifest(ctx context.Context, store objstore.Store, key st
 	if size <= 0 || size > ManifestMax {
 		return nil, fmt.Errorf("%s has %d bytes", key, size)
 	}
+	get := func(offset int64, b []byte) error { return getAll(ctx, store, key, offset, b) }
+	if size > manifestWholeMax {
+		m, err := readManifest(key, size, get)
+		if err != nil || m.pages == nil {
+			return m, err
+		}
+		for n := range m.pages.refs { // one at a time
+			b := make([]byte, m.pages.refs[n].length)
+			if err := get(m.pages.refs[n].offset, b); err != nil {
+				return nil, err
+			}
+			if _, err := m.decodePageAlone(n, b); err != nil {
+				return nil, corrupt.New(key, m.pages.refs[n].offset, "manifest page", err)
+			}
+		}
+		return m, nil
+	}
 	b := make([]byte, size)
-	if err := getAll(ctx, store, key, 0, b); err != nil {
+	if err := get(0, b); err != nil {
 		return nil, err
 	}
 	return DecodeManifest(key, b)
@@ -165,11 +183,9 @@ func (w *Worker) Adopt(ctx context.Context, o Orphan, password []byte) error {
 	for i := range m.Shards {
 		r.Placement = append(r.Placement, Placement{Target: m.Shards[i].Target, Generation: m.Shards[i].Generation})
 	}
-	b := make([]byte, info.Size)
-	if err := getAll(ctx, store, key, 0, b); err != nil {
+	if r.Manifest.CRC32C, err = sumOf(ctx, store, key, info.Size); err != nil {
 		return err
 	}
-	r.Manifest.CRC32C = objstore.CRC32C(b)
 	if r.Manifest.Targets, err = w.holders(ctx, key, r); err != nil {
 		return err
 	}
@@ -195,8 +211,7 @@ func (w *Worker) Adopt(ctx context.Context, o Orphan, password []byte) error {
 func (w *Worker) holders(ctx context.Context, key string, r *Record) ([]string, error) {
 	var out []string
 	for _, p := range w.o.Targets.places {
-		_, err := w.t.manifestCopy(ctx, p.Target, key, r)
-		if err == nil {
+		if err := w.t.checkManifestCopy(ctx, p.Target, key, r); err == nil {
 			out = append(out, p.Target)
 		}
 		if ctx.Err() != nil {

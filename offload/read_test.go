@@ -97,13 +97,13 @@ func TestStatement10AValidBlockFromAWrongPlaceIsRefused(t *testing.T) {
 	l := makeLedger(t, ledgerSpec{sizes: even(2000, 1000)})
 	e := encode(t, l, testPlan(l, Geometry{2, 1}))
 	c := &copyOf{id: l.id, manifest: e.manifest, codec: e.codec(t), record: &Record{Attempt: e.plan.attempt, Placement: make([]Placement, 3)}}
-	b, err := c.openBlock(2, e.block(2))
+	b, err := c.openBlock(c.manifest.whole(), 2, e.block(2))
 	require.NoError(t, err)
 	require.NotEmpty(t, b.Entries)
-	_, err = c.openBlock(2, e.block(3))
+	_, err = c.openBlock(c.manifest.whole(), 2, e.block(3))
 	require.ErrorContains(t, err, "the manifest says")
 	other := encode(t, makeLedger(t, ledgerSpec{seed: 7, sizes: even(2000, 1000)}), e.plan)
-	_, err = c.openBlock(2, other.block(2))
+	_, err = c.openBlock(c.manifest.whole(), 2, other.block(2))
 	require.ErrorContains(t, err, "the manifest says")
 }
 

@@ -19,7 +19,7 @@ type ReaderOptions struct {
 	Keys    KeySource // for encrypted ledgers
 
 	BlockCacheBytes    int64   // default 256 MiB
-	ManifestCacheBytes int64   // default 64 MiB
+	ManifestCacheBytes int64   // half of it for pages of large ones; default 64 MiB
 	ReadAheadBytes     int64   // of one handle or range; default 8 MiB
 	NoHedge            bool    // wait for slow targets
 	HedgeBudget        float64 // share of reads that may be sent twice; default 0.05
@@ -71,10 +71,12 @@ func NewReader(o ReaderOptions) (*Reader, error) {
 
 func newReader(o ReaderOptions, m *metrics) *Reader {
 	return &Reader{
-		o:      o,
-		t:      &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(o.HedgeBudget), hedging: !o.NoHedge, m: m, report: o.Report},
+		o: o,
+		t: &tier{
+			targets: o.Targets, keys: o.Keys, latencies: newLatencies(o.HedgeBudget), hedging: !o.NoHedge, pages: newPageCache(int(o.ManifestCacheBytes / 2)), m: m, report: o.Report,
+		},
 		blocks: newLRU[blockKey](int(o.BlockCacheBytes), func(b *Block) int { return b.Bytes + blockMemory }),
-		manifests: newLRU[manifestKey](int(o.ManifestCacheBytes), func(c *copyOf) int {
+		manifests: newLRU[manifestKey](int(o.ManifestCacheBytes-o.ManifestCacheBytes/2), func(c *copyOf) int {
 			return c.manifest.memory() + len(c.record.LedgerMetadata) + blockMemory
 		}),
 	}
@@ -155,8 +157,11 @@ func (h *Handle) Entry(ctx context.Context, e ledger.EntryID) (Entry, error) {
 	if e < 0 || e > c.manifest.LastEntry {
 		return Entry{}, fmt.Errorf("entry %d of ledger %d, whose last one is %d: %w", e, h.id, c.manifest.LastEntry, ErrNoEntry)
 	}
-	i := c.manifest.blockOf(e)
-	b, err := h.block(ctx, c, i, h.ahead(c, i))
+	p, i, err := h.r.t.find(ctx, c, e)
+	if err != nil {
+		return Entry{}, fmt.Errorf("entry %d: %w", e, err)
+	}
+	b, err := h.block(ctx, c, p, i, h.ahead(p, i))
 	if err != nil {
 		return Entry{}, fmt.Errorf("entry %d: %w", e, err)
 	}
@@ -194,39 +199,40 @@ func (h *Handle) Entries(ctx context.Context, first, last ledger.EntryID) iter.S
 }
 
 // ahead returns the last block to fetch along with block i, for a reader of single entries.
-func (h *Handle) ahead(c *copyOf, i int) int {
+func (h *Handle) ahead(p *page, i int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch i {
 	case h.last:
 		return i
 	case h.last + 1:
-		h.window = min(max(2*h.window, int64(c.manifest.blocks[i].stored)), h.r.o.ReadAheadBytes)
+		h.window = min(max(2*h.window, int64(p.ref(i).stored)), h.r.o.ReadAheadBytes)
 	default:
 		h.window = 0
 	}
 	h.last = i
-	return c.spanEnd(i, len(c.manifest.blocks)-1, h.window)
+	return p.spanEnd(i, p.behind()-1, h.window)
 }
 
-// spanEnd returns the last block that one GET may fetch along with block i: of the same cell, up to last, and within a number of bytes.
-func (c *copyOf) spanEnd(i, last int, limit int64) int {
-	bs := c.manifest.blocks
-	end, n := i, int64(bs[i].stored)
-	for end+1 <= last && bs[end+1].cell == bs[i].cell && n+int64(bs[end+1].stored) <= limit {
+// spanEnd returns the last block that one GET may fetch along with block i: of the same page and cell, up to last, and within a number of
+// bytes.
+func (p *page) spanEnd(i, last int, limit int64) int {
+	last = min(last, p.behind()-1)
+	end, n := i, int64(p.ref(i).stored)
+	for end+1 <= last && p.ref(end+1).cell == p.ref(i).cell && n+int64(p.ref(end+1).stored) <= limit {
 		end++
-		n += int64(bs[end].stored)
+		n += int64(p.ref(end).stored)
 	}
 	return end
 }
 
 // block returns block i, from the cache or with the blocks up to end.
-func (h *Handle) block(ctx context.Context, c *copyOf, i, end int) (*Block, error) {
+func (h *Handle) block(ctx context.Context, c *copyOf, p *page, i, end int) (*Block, error) {
 	key := func(i int) blockKey { return blockKey{c.record.Attempt, i} }
 	b, hit, err := h.r.blocks.get(ctx, key(i), func() (*Block, error) {
-		blocks, degraded, err := h.r.t.blocks(ctx, c, i, end)
+		blocks, degraded, err := h.r.t.blocks(ctx, c, p, i, end)
 		if degraded || err != nil {
-			blocks, err = h.again(ctx, c, i, end, blocks, err)
+			blocks, err = h.again(ctx, c, p, i, end, blocks, err)
 		}
 		if err != nil {
 			return nil, err
@@ -244,7 +250,7 @@ func (h *Handle) block(ctx context.Context, c *copyOf, i, end int) (*Block, erro
 
 // again looks whether the record has changed since: a repair moves shards and removes the old objects later. What could not be read by the
 // old record is read by the new one.
-func (h *Handle) again(ctx context.Context, old *copyOf, first, last int, blocks []*Block, err error) ([]*Block, error) {
+func (h *Handle) again(ctx context.Context, old *copyOf, p *page, first, last int, blocks []*Block, err error) ([]*Block, error) {
 	if ctx.Err() != nil {
 		return blocks, err
 	}
@@ -262,7 +268,7 @@ func (h *Handle) again(ctx context.Context, old *copyOf, first, last int, blocks
 	h.c = c
 	h.mu.Unlock()
 	if err != nil {
-		blocks, _, err = h.r.t.blocks(ctx, c, first, last)
+		blocks, _, err = h.r.t.blocks(ctx, c, p, first, last)
 	}
 	return blocks, err
 }
@@ -287,16 +293,33 @@ func (h *Handle) scan(ctx context.Context, c *copyOf, first, last ledger.EntryID
 		defer cancel()
 		var queue []job
 		ahead := int64(0)
-		end := c.manifest.blockOf(last)
-		for next := c.manifest.blockOf(first); next <= end || len(queue) > 0; {
+		_, end, err := h.r.t.find(ctx, c, last)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		p, next, err := h.r.t.find(ctx, c, first)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for next <= end || len(queue) > 0 {
 			for next <= end && len(queue) < c.manifest.Geometry.Data+1 && (len(queue) < 2 || ahead < h.r.o.ReadAheadBytes) {
-				from, to := next, c.spanEnd(next, end, max(h.r.o.ReadAheadBytes, int64(c.manifest.blocks[next].stored)))
+				if next == p.behind() {
+					if p, err = h.r.t.page(ctx, c, next); err != nil { // behind what is under way
+						failed := job{done: make(chan result, 1)}
+						failed.done <- result{nil, err}
+						queue, next = append(queue, failed), end+1
+						break
+					}
+				}
+				of, from, to := p, next, p.spanEnd(next, end, max(h.r.o.ReadAheadBytes, int64(p.ref(next).stored)))
 				j := job{done: make(chan result, 1)}
 				for i := from; i <= to; i++ {
-					j.bytes += int64(c.manifest.blocks[i].stored)
+					j.bytes += int64(of.ref(i).stored)
 				}
 				wg.Go(func() {
-					blocks, err := h.span(ctx, from, to)
+					blocks, err := h.span(ctx, of, from, to)
 					j.done <- result{blocks, err}
 				})
 				queue, ahead, next = append(queue, j), ahead+j.bytes, to+1
@@ -312,7 +335,7 @@ func (h *Handle) scan(ctx context.Context, c *copyOf, first, last ledger.EntryID
 }
 
 // span reads blocks of one cell for a scan. It uses the cache and leaves it alone: a scan would push out what is read again.
-func (h *Handle) span(ctx context.Context, from, to int) ([]*Block, error) {
+func (h *Handle) span(ctx context.Context, p *page, from, to int) ([]*Block, error) {
 	c := h.copyOf()
 	out := make([]*Block, 0, to-from+1)
 	for i := from; i <= to; i++ {
@@ -325,9 +348,9 @@ func (h *Handle) span(ctx context.Context, from, to int) ([]*Block, error) {
 	if from += len(out); from > to {
 		return out, nil
 	}
-	blocks, degraded, err := h.r.t.blocks(ctx, c, from, to)
+	blocks, degraded, err := h.r.t.blocks(ctx, c, p, from, to)
 	if degraded || err != nil {
-		blocks, err = h.again(ctx, c, from, to, blocks, err)
+		blocks, err = h.again(ctx, c, p, from, to, blocks, err)
 	}
 	return append(out, blocks...), err
 }

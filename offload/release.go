@@ -58,7 +58,7 @@ func (w *Worker) checkForRelease(ctx context.Context, id ledger.ID, s *seen) err
 	if err != nil {
 		return err
 	}
-	findings, err := w.t.verify(ctx, c, VerifyHead, newBucket(0))
+	findings, err := w.t.verify(ctx, c, VerifyHead, newBucket(0), nil)
 	if err != nil {
 		return err
 	}
@@ -163,24 +163,6 @@ func deletingRecord(old *Record) *Record {
 	r := old.Clone()
 	r.State, r.Passes, r.PassAt = StateDeleting, 0, 0
 	return r
-}
-
-// Verify looks at a ledger's objects and notes a full look in the record.
-func (w *Worker) Verify(ctx context.Context, id ledger.ID, level VerifyLevel) ([]Finding, error) {
-	s, c, err := w.open(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	findings, err := w.t.verify(ctx, c, level, w.scrub)
-	if err != nil || level != VerifyFull || len(findings) > 0 {
-		return findings, err
-	}
-	r := s.record.Clone()
-	r.VerifiedAt = w.o.now().UnixMilli()
-	if _, err := w.o.Records.Write(ctx, id, r, s.version, LedgerCond{}); err != nil && !errors.Is(err, metadata.ErrVersion) && !errors.Is(err, metadata.ErrUnknownOutcome) {
-		return nil, err
-	}
-	return nil, nil
 }
 
 // open reads the record of a ledger that is in the tier, and its manifest.

@@ -42,7 +42,7 @@ func (w *Worker) Repair(ctx context.Context, id ledger.ID, o RepairOptions) (Rep
 	if err != nil {
 		return out, err
 	}
-	if out.Findings, err = w.t.verify(ctx, c, o.Level, w.scrub); err != nil {
+	if out.Findings, err = w.t.verify(ctx, c, o.Level, w.scrub, nil); err != nil {
 		return out, err
 	}
 	away := map[int]bool{} // shards whose target can not be used
@@ -78,16 +78,17 @@ func unreachable(fs []Finding, target string) bool {
 	return slices.ContainsFunc(fs, func(f Finding) bool { return f.Target == target && f.Kind == FindingUnchecked })
 }
 
-// newPlace chooses where a shard goes: where it was, unless that can not be, or a target whose domain holds fewest of the others.
-func (w *Worker) newPlace(r *Record, shard int, away bool, drain string) (string, error) {
-	if p := r.Placement[shard].Target; !away {
+// newPlace chooses where a shard goes: where it was, unless that can not be, or a target whose domain holds fewest of the others. not
+// lists targets that are out of the question.
+func (w *Worker) newPlace(r *Record, shard int, away bool, not []string) (string, error) {
+	if p := r.Placement[shard].Target; !away && !slices.Contains(not, p) {
 		if _, err := w.o.Targets.store(p); err == nil {
 			return p, nil
 		}
 	}
 	best, least := "", int(^uint(0)>>1)
 	for _, p := range w.o.Targets.places {
-		if p.Target == drain || p.Target == r.Placement[shard].Target {
+		if slices.Contains(not, p.Target) || p.Target == r.Placement[shard].Target {
 			continue
 		}
 		load := 0
@@ -105,13 +106,48 @@ func (w *Worker) newPlace(r *Record, shard int, away bool, drain string) (string
 		}
 	}
 	if best == "" {
-		return "", fmt.Errorf("no other target to write to; add one")
+		return "", errors.New("no other target can be written to: bring one back, or add one to the offload targets")
 	}
 	return best, nil
 }
 
-// repairShard writes one shard anew.
+// unwritableError is a failure of the target that a shard was to go to.
+type unwritableError struct {
+	target string
+	err    error
+}
+
+// Error implements error.
+func (e *unwritableError) Error() string {
+	return fmt.Sprintf("write to target %s: %v", e.target, e.err)
+}
+
+// Unwrap returns the cause.
+func (e *unwritableError) Unwrap() error { return e.err }
+
+// repairShard writes one shard anew; a target that does not take it is replaced by another.
 func (w *Worker) repairShard(ctx context.Context, id ledger.ID, shard int, away bool, drain string) error {
+	var not []string
+	if drain != "" {
+		not = append(not, drain)
+	}
+	var failed []error
+	for {
+		err := w.moveShard(ctx, id, shard, away, not)
+		var x *unwritableError
+		if !errors.As(err, &x) || ctx.Err() != nil {
+			if err != nil {
+				err = errors.Join(append(failed, err)...)
+			}
+			return err
+		}
+		w.o.Logger.Warn("a target does not take a shard; another one is tried", "ledger", int64(id), "shard", shard, "target", x.target, "error", x.err)
+		not, failed = append(not, x.target), append(failed, err)
+	}
+}
+
+// moveShard writes a shard to where it is planned to go, or to a new place if that is none of those that may be.
+func (w *Worker) moveShard(ctx context.Context, id ledger.ID, shard int, away bool, not []string) error {
 	s, c, err := w.open(ctx, id)
 	if err != nil {
 		return err
@@ -119,11 +155,11 @@ func (w *Worker) repairShard(ctx context.Context, id ledger.ID, shard int, away 
 	r := s.record.Clone()
 	p := &r.Placement[shard]
 	move := p.Move
-	if move == nil || move.Target == drain {
+	if move == nil || slices.Contains(not, move.Target) {
 		if p.Move != nil {
 			r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: shard, Target: move.Target, Generation: move.Generation, Since: w.o.now().UnixMilli()})
 		}
-		target, err := w.newPlace(r, shard, away, drain)
+		target, err := w.newPlace(r, shard, away, not)
 		if err != nil {
 			return err
 		}
@@ -133,6 +169,9 @@ func (w *Worker) repairShard(ctx context.Context, id ledger.ID, shard int, away 
 		}
 		move = &Move{Target: target, Generation: generation}
 		p.Move = move
+		if err := checkStale(r); err != nil {
+			return err
+		}
 		// The name is in the record before the first byte is sent.
 		if s.version, err = w.o.Records.Write(ctx, id, r, s.version, LedgerCond{}); err != nil {
 			return err
@@ -147,33 +186,56 @@ func (w *Worker) repairShard(ctx context.Context, id ledger.ID, shard int, away 
 	}
 	done := r.Clone()
 	done.Stale = append(done.Stale, Stale{Attempt: r.Attempt, Shard: shard, Target: p.Target, Generation: p.Generation, Since: w.o.now().UnixMilli()})
-	if len(done.Stale) > staleMax {
-		return fmt.Errorf("%d replaced objects wait to be removed; let the janitor clean first", len(done.Stale))
+	if err := checkStale(done); err != nil {
+		return err
 	}
 	done.Placement[shard] = Placement{Target: move.Target, Generation: move.Generation, Unknown: p.Unknown}
 	_, err = w.o.Records.Write(ctx, id, done, s.version, LedgerCond{})
 	return err
 }
 
-// writeShard streams a shard's cells, each checked or rebuilt from checked ones, to where it moves, and looks at the result.
-func (w *Worker) writeShard(ctx context.Context, c *copyOf, shard int, to *Move) (err error) {
+// checkStale refuses a record that remembers too much of what is to be removed.
+func checkStale(r *Record) error {
+	if len(r.Stale) > staleMax {
+		return fmt.Errorf("%d replaced objects wait to be removed; let the janitor clean first", len(r.Stale))
+	}
+	return nil
+}
+
+// writeShard streams a shard's cells, each checked or rebuilt from checked ones, to where it moves, and looks at the result. What that
+// target fails at is an *unwritableError.
+func (w *Worker) writeShard(ctx context.Context, c *copyOf, shard int, to *Move) error {
 	store, err := w.o.Targets.store(to.Target)
 	if err != nil {
-		return err
+		return &unwritableError{to.Target, err}
 	}
 	key := ShardName(c.record.Attempt, c.id, shard, to.Generation)
 	if _, err := w.remove(ctx, to.Target, key, &Swept{}); err != nil { // what an interrupted repair left
+		return &unwritableError{to.Target, err}
+	}
+	if err := w.sendShard(ctx, c, shard, store, to.Target, key); err != nil {
 		return err
 	}
 	want := c.manifest.Shards[shard]
+	info, err := store.Head(ctx, key)
+	if err == nil {
+		err = checkInfo(info, shardSum{want.Length, want.CRC32C}, key)
+	}
+	if err != nil {
+		return &unwritableError{to.Target, err}
+	}
+	return nil
+}
+
+func (w *Worker) sendShard(ctx context.Context, c *copyOf, shard int, store objstore.Store, target, key string) (err error) {
 	meta := objectMeta(c.record.Attempt, c.id, fmt.Sprint(shard), c.manifest.Geometry, c.manifest.CellBytes)
 	upload := ""
 	if len(c.manifest.stripes) > 1 {
 		if upload, err = store.CreateUpload(ctx, key, objstore.UploadOptions{Meta: meta}); err != nil {
-			return err
+			return &unwritableError{target, err}
 		}
 	}
-	var parts []objstore.Part
+	var sent []objstore.Part
 	for stripe := range c.manifest.stripes {
 		if err := w.scrub.wait(ctx, int(c.manifest.stripes[stripe].length(shard))); err != nil {
 			return err
@@ -189,38 +251,29 @@ func (w *Worker) writeShard(ctx context.Context, c *copyOf, shard int, to *Move)
 		case len(cell) > 0:
 			var part objstore.Part
 			part, err = store.PutPart(ctx, key, upload, stripe+1, body)
-			parts = append(parts, part)
+			sent = append(sent, part)
 		}
 		if err != nil {
-			return err
+			return &unwritableError{target, err}
 		}
 	}
 	if upload != "" {
-		if _, err := store.CompleteUpload(ctx, key, upload, parts); err != nil && !objstore.Unclear(err) {
-			return err
+		if _, err := store.CompleteUpload(ctx, key, upload, sent); err != nil && !objstore.Unclear(err) {
+			return &unwritableError{target, err}
 		}
 	}
-	info, err := store.Head(ctx, key)
-	if err != nil {
-		return err
-	}
-	return checkInfo(info, shardSum{want.Length, want.CRC32C}, key)
+	return nil
 }
 
 // repairManifests gives every copy back that is missing or bad, and moves those of a drained or unreachable target.
 func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []Finding, drain string) (copied []string, err error) {
-	s, c, err := w.open(ctx, id)
+	s, _, err := w.open(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	encoded, err := c.manifest.Encode()
+	good, err := w.goodManifest(ctx, id, s.record)
 	if err != nil {
 		return nil, err
-	}
-	if crcUpdate(0, encoded) != s.record.Manifest.CRC32C { // written by a later minor version: copy the bytes
-		if encoded, err = w.anyManifest(ctx, id, s.record); err != nil {
-			return nil, err
-		}
 	}
 	r := s.record.Clone()
 	now := w.o.now().UnixMilli()
@@ -232,8 +285,8 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 			r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: staleManifest, Target: t, Since: now})
 			continue
 		}
-		if bad {
-			if err := w.copyManifest(ctx, t, key, encoded, r); err != nil {
+		if bad && t != good.target { // that one is good again
+			if err := w.copyManifest(ctx, t, good, r); err != nil {
 				return copied, err
 			}
 			copied = append(copied, t)
@@ -251,11 +304,14 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 		r.Stale = slices.DeleteFunc(r.Stale, func(x Stale) bool {
 			return x.Shard == staleManifest && x.Target == p.Target && x.Attempt == r.Attempt
 		})
-		if err := w.copyManifest(ctx, p.Target, key, encoded, r); err != nil {
+		if err := w.copyManifest(ctx, p.Target, good, r); err != nil {
 			causes = append(causes, err)
 			continue
 		}
 		keep, copied = append(keep, p.Target), append(copied, p.Target)
+	}
+	if len(keep) > r.Geometry.Parity {
+		causes = nil // others took what these did not
 	}
 	if slices.Equal(keep, s.record.Manifest.Targets) {
 		return copied, errors.Join(causes...)
@@ -268,27 +324,14 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 	return copied, errors.Join(append(causes, err)...)
 }
 
-func (w *Worker) anyManifest(ctx context.Context, id ledger.ID, r *Record) (b []byte, err error) {
-	for _, t := range r.Manifest.Targets {
-		if b, err = w.t.manifestCopy(ctx, t, ManifestName(r.Attempt, id), r); err == nil {
-			return b, nil
-		}
-	}
-	return nil, err
-}
-
-// copyManifest puts a copy where none is, or where a bad one was: that is removed first, since another good copy was just read.
-func (w *Worker) copyManifest(ctx context.Context, target, key string, encoded []byte, r *Record) error {
+func (w *Worker) copyManifest(ctx context.Context, target string, good *goodManifest, r *Record) error {
 	store, err := w.o.Targets.store(target)
 	if err != nil {
 		return err
 	}
-	if err := store.Delete(ctx, key); err != nil {
-		return err
-	}
-	n, ok := ParseName(key)
+	n, ok := ParseName(good.key)
 	if !ok {
-		return fmt.Errorf("%s is not a name of ours", key)
+		return fmt.Errorf("%s is not a name of ours", good.key)
 	}
-	return putManifest(ctx, store, key, objstore.NewBody(encoded), objectMeta(n.Attempt, n.Ledger, manifestName, r.Geometry, r.CellBytes))
+	return good.copyTo(ctx, store, objectMeta(n.Attempt, n.Ledger, manifestName, r.Geometry, r.CellBytes))
 }

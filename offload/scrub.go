@@ -27,8 +27,8 @@ type Scrubbed struct {
 	Problems []error
 }
 
-// Scrub verifies the ledgers of the tier, those first that were verified longest ago, within the scrub rate. The error is the metadata
-// store's, or the context's.
+// Scrub verifies the ledgers of the tier, those first that were verified longest ago, within the scrub rate; a full one compares them with
+// the bookies while those have copies. The error is the metadata store's, or the context's.
 func (w *Worker) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 	var out Scrubbed
 	type due struct {
@@ -63,7 +63,7 @@ func (w *Worker) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 	var keys []*KeyError
 	noKey := map[string]int{}
 	for _, d := range queue {
-		findings, err := w.Verify(ctx, d.id, o.Level)
+		findings, err := w.verify(ctx, d.id, o.Level, o.Level == VerifyFull)
 		if ctx.Err() != nil {
 			return out, context.Cause(ctx)
 		}
@@ -80,16 +80,17 @@ func (w *Worker) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 		}
 		if err != nil {
 			out.Problems = append(out.Problems, fmt.Errorf("ledger %d: %w", d.id, err))
-			continue
 		}
 		shards := map[int]bool{}
 		for _, f := range findings {
-			shards[f.Shard] = true
+			if f.Kind != FindingContent { // nothing to rebuild that from
+				shards[f.Shard] = true
+			}
 			if o.Found != nil {
 				o.Found(f)
 			}
 		}
-		if out.Findings += len(findings); len(findings) > 0 {
+		if out.Findings += len(findings); len(shards) > 0 {
 			repairs = append(repairs, bad{d.id, len(shards)})
 		}
 	}

@@ -2,12 +2,17 @@ package offload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/binderylog/bindery/internal/corrupt"
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/offload/objstore"
 )
 
@@ -40,9 +45,50 @@ const (
 	verifyInFlight = 4 // cells of a stripe that are read at once
 )
 
+// Verify looks at a ledger's objects and notes a full look in the record.
+func (w *Worker) Verify(ctx context.Context, id ledger.ID, level VerifyLevel) ([]Finding, error) {
+	return w.verify(ctx, id, level, false)
+}
+
+// VerifyAgainstBookies is a full Verify that also compares every entry with what the bookies hold, as long as they do. An error about
+// that comes with what was found in the tier.
+func (w *Worker) VerifyAgainstBookies(ctx context.Context, id ledger.ID) ([]Finding, error) {
+	return w.verify(ctx, id, VerifyFull, true)
+}
+
+func (w *Worker) verify(ctx context.Context, id ledger.ID, level VerifyLevel, compare bool) ([]Finding, error) {
+	s, c, err := w.open(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	var bookies *comparison
+	if compare && s.record.State == StateComplete && s.meta != nil {
+		bookies = w.compareWith(ctx, id, s.meta)
+		defer bookies.stop()
+	}
+	findings, err := w.t.verify(ctx, c, level, w.scrub, bookies)
+	if err != nil {
+		return findings, err
+	}
+	if level == VerifyFull && len(findings) == 0 {
+		r := s.record.Clone()
+		r.VerifiedAt = w.o.now().UnixMilli()
+		if _, err := w.o.Records.Write(ctx, id, r, s.version, LedgerCond{}); err != nil && !errors.Is(err, metadata.ErrVersion) && !errors.Is(err, metadata.ErrUnknownOutcome) {
+			return nil, err
+		}
+	}
+	if bookies == nil || bookies.err == nil {
+		return findings, nil
+	}
+	if r, _, err := w.o.Records.Read(ctx, id); err == nil && r.State != StateComplete {
+		return findings, nil // released meanwhile: the bookies need not have it any more
+	}
+	return findings, fmt.Errorf("ledger %d could not be compared with its bookies: %w", id, bookies.err)
+}
+
 // verify looks at a ledger's objects. Findings are in the order of shards and offsets; the error is the context's.
-func (t *tier) verify(ctx context.Context, c *copyOf, level VerifyLevel, rate *bucket) ([]Finding, error) {
-	v := &verification{t: t, c: c, rate: rate, bad: map[int]bool{}}
+func (t *tier) verify(ctx context.Context, c *copyOf, level VerifyLevel, rate *bucket, bookies *comparison) ([]Finding, error) {
+	v := &verification{t: t, c: c, rate: rate, bad: map[int]bool{}, bookies: bookies}
 	v.manifests(ctx, level)
 	if c.manifest.Inline == nil {
 		for i := range c.record.Placement {
@@ -68,6 +114,7 @@ type verification struct {
 	rate     *bucket
 	findings []Finding
 	bad      map[int]bool // shards that need not be read
+	bookies  *comparison  // nil: only the tier is looked at
 }
 
 func (v *verification) add(f Finding) {
@@ -135,7 +182,10 @@ func (v *verification) manifest(ctx context.Context, target, key string, level V
 	if err := v.read(ctx, int(r.Manifest.Length)); err != nil {
 		return err
 	}
-	_, err = v.t.manifestCopy(ctx, target, key, r)
+	err = v.t.checkManifestCopy(ctx, target, key, r)
+	if corrupt.Is(err) && v.again(ctx, int(r.Manifest.Length)) {
+		err = v.t.checkManifestCopy(ctx, target, key, r)
+	}
 	return err
 }
 
@@ -171,7 +221,7 @@ func (v *verification) head(ctx context.Context, shard int) {
 
 // sample reads some blocks, the first and the last among them.
 func (v *verification) sample(ctx context.Context) {
-	n := len(v.c.manifest.blocks)
+	n := v.c.manifest.Blocks()
 	count := min(n, max(sampleBlocks, n/100))
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 1)) //nolint:gosec // which blocks is not a secret
 	for j := range count {
@@ -182,34 +232,63 @@ func (v *verification) sample(ctx context.Context) {
 		case 1:
 			i = n - 1
 		}
-		if ctx.Err() != nil {
+		p := v.page(ctx, i)
+		if p == nil {
 			return
 		}
-		v.block(ctx, i)
+		v.block(ctx, p, i)
 	}
 }
 
-func (v *verification) block(ctx context.Context, i int) {
+// page returns the page that block i is on; nil says that it could not be had, or that ctx has ended.
+func (v *verification) page(ctx context.Context, i int) *page {
+	p, err := v.t.page(ctx, v.c, i)
+	if err != nil && ctx.Err() == nil {
+		kind := FindingManifest
+		if errors.Is(err, ErrUnavailable) {
+			kind = FindingUnchecked
+		}
+		v.add(Finding{Kind: kind, Object: ManifestName(v.c.record.Attempt, v.c.id), Shard: -1, Err: err})
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return p
+}
+
+// again says whether bytes that did not match are to be fetched once more: they may have been damaged on the way.
+func (v *verification) again(ctx context.Context, n int) bool {
+	v.t.m.crcFailures.Inc()
+	return ctx.Err() == nil && v.read(ctx, n) == nil
+}
+
+func (v *verification) block(ctx context.Context, p *page, i int) {
 	c := v.c
-	ref := &c.manifest.blocks[i]
+	ref := p.ref(i)
 	if c.manifest.Inline != nil {
-		if _, err := c.openBlock(i, c.manifest.Inline[ref.offset:ref.offset+ref.stored]); err != nil {
+		if _, err := c.openBlock(p, i, c.manifest.Inline[ref.offset:ref.offset+ref.stored]); err != nil {
 			v.add(Finding{Kind: FindingCell, Object: ManifestName(c.record.Attempt, c.id), Shard: -1, Offset: int64(ref.offset), Err: err})
 		}
 		return
 	}
-	s := c.spanOf(i, i)
-	if v.bad[s.shard] || v.read(ctx, int(s.to-s.from)) != nil {
+	s := c.spanOf(p, i, i)
+	n := int(s.to - s.from)
+	if v.bad[s.shard] || v.read(ctx, n) != nil {
 		return
 	}
-	b, err := v.t.get(ctx, c, s.stripe, s.shard, s.from, s.to)
 	f := Finding{Kind: FindingCell, Target: c.record.Placement[s.shard].Target, Object: c.shardName(s.shard), Shard: s.shard, Offset: s.object + int64(s.from)}
-	if err != nil {
-		f.Kind = kindOf(err)
-	} else {
-		_, err = c.openBlock(i, b)
+	for try := range 2 {
+		b, err := v.t.get(ctx, c, s.stripe, s.shard, s.from, s.to)
+		if err != nil {
+			f.Kind, f.Err = kindOf(err), err
+			break
+		}
+		f.Kind = FindingCell
+		if _, f.Err = c.openBlock(p, i, b); f.Err == nil || try == 0 && !v.again(ctx, n) {
+			break
+		}
 	}
-	if f.Err = err; err != nil && ctx.Err() == nil {
+	if f.Err != nil && ctx.Err() == nil {
 		v.add(f)
 	}
 }
@@ -217,55 +296,70 @@ func (v *verification) block(ctx context.Context, i int) {
 // full reads every cell once.
 func (v *verification) full(ctx context.Context) {
 	c := v.c
-	contents := make([]contentSum, 0, len(c.manifest.blocks))
-	whole, next := true, 0
+	content, whole, next := xxh3.New(), true, 0
+	var p *page
+	// cell opens the blocks of a data cell, whose bytes are nil if they are not good.
+	cell := func(number uint32, b []byte) {
+		for ; next < c.manifest.Blocks(); next++ {
+			if p == nil || next == p.behind() {
+				if p = v.page(ctx, next); p == nil {
+					whole, next = false, c.manifest.Blocks()
+					return
+				}
+			}
+			ref := p.ref(next)
+			if ref.cell != number {
+				return
+			}
+			if b == nil {
+				whole = false
+				v.bookies.skip(ctx, p.entries(next))
+				continue
+			}
+			whole = v.open(ctx, p, next, b[ref.offset:ref.offset+ref.stored], content) && whole
+		}
+	}
 	for stripe := range c.manifest.stripes {
 		cells := v.fetch(ctx, stripe)
 		for shard := range cells {
-			cell := v.check(ctx, stripe, shard, cells[shard])
+			b := v.check(ctx, stripe, shard, cells[shard])
 			if ctx.Err() != nil {
 				return
 			}
-			if shard >= c.manifest.Geometry.Data {
-				continue
-			}
-			number := uint32(stripe*c.manifest.Geometry.Data + shard) //nolint:gosec // bounded
-			for ; next < len(c.manifest.blocks) && c.manifest.blocks[next].cell == number; next++ {
-				if cell == nil {
-					whole = false
-					continue
-				}
-				ref := &c.manifest.blocks[next]
-				whole = v.open(next, cell[ref.offset:ref.offset+ref.stored], &contents) && whole
+			if shard < c.manifest.Geometry.Data {
+				cell(uint32(stripe*c.manifest.Geometry.Data+shard), b) //nolint:gosec // bounded
 			}
 		}
 	}
 	if c.manifest.Inline != nil {
-		for i := range c.manifest.blocks {
-			ref := &c.manifest.blocks[i]
-			whole = v.open(i, c.manifest.Inline[ref.offset:ref.offset+ref.stored], &contents) && whole
-		}
+		cell(0, c.manifest.Inline)
 	}
-	if whole && [16]byte(contentDigest(contents)) != c.manifest.Content {
+	if whole && content.Sum128().Bytes() != c.manifest.Content {
 		v.add(Finding{Kind: FindingContent, Object: ManifestName(c.record.Attempt, c.id), Shard: -1, Err: fmt.Errorf("the digest over all entries is not the one taken while reading the bookies")})
 	}
 }
 
-// open decodes a block and gathers its content.
-func (v *verification) open(i int, stored []byte, contents *[]contentSum) bool {
+// open decodes a block, gathers its content, and compares it with what the bookies hold, if it is to.
+func (v *verification) open(ctx context.Context, p *page, i int, stored []byte, content *xxh3.Hasher) bool {
 	c := v.c
-	b, err := c.openBlock(i, stored)
+	b, err := c.openBlock(p, i, stored)
+	f := Finding{Kind: FindingCell, Object: ManifestName(c.record.Attempt, c.id), Shard: -1, Offset: int64(p.ref(i).offset), Err: err}
+	if c.manifest.Inline == nil {
+		s := c.spanOf(p, i, i)
+		f.Target, f.Object, f.Shard, f.Offset = c.record.Placement[s.shard].Target, c.shardName(s.shard), s.shard, s.object+int64(s.from)
+	}
 	if err != nil {
-		f := Finding{Kind: FindingCell, Object: ManifestName(c.record.Attempt, c.id), Shard: -1, Offset: int64(c.manifest.blocks[i].offset), Err: err}
-		if c.manifest.Inline == nil {
-			s := c.spanOf(i, i)
-			f.Target, f.Object, f.Shard, f.Offset = c.record.Placement[s.shard].Target, c.shardName(s.shard), s.shard, s.object+int64(s.from)
-		}
+		v.bookies.skip(ctx, p.entries(i))
 		v.add(f)
 		return false
 	}
 	if len(b.Entries) > 0 {
-		*contents = append(*contents, b.content())
+		sum := b.content()
+		_, _ = content.Write(sum[:]) // never fails
+	}
+	if err := v.bookies.block(ctx, b); err != nil {
+		f.Kind, f.Shard, f.Err = FindingContent, -1, err // no shard is to be rebuilt: all are as they were written
+		v.add(f)
 	}
 	return true
 }
@@ -311,9 +405,14 @@ func (v *verification) check(ctx context.Context, stripe, shard int, f fetched) 
 	if f.b == nil {
 		return nil
 	}
-	if got, want := objstore.CRC32C(f.b), c.manifest.stripes[stripe].crcs[shard]; got != want {
+	want := c.manifest.stripes[stripe].crcs[shard]
+	if objstore.CRC32C(f.b) != want && v.again(ctx, len(f.b)) {
+		if b, err := v.t.get(ctx, c, stripe, shard, 0, uint32(len(f.b))); err == nil { //nolint:gosec // a cell
+			f.b = b
+		}
+	}
+	if got := objstore.CRC32C(f.b); got != want {
 		finding.Kind, finding.Err = FindingCell, fmt.Errorf("CRC32C %08x, the manifest says %08x", got, want)
-		v.t.m.crcFailures.Inc()
 		v.add(finding)
 		return nil
 	}

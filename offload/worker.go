@@ -179,7 +179,7 @@ func NewWorker(o Options) (*Worker, error) {
 	m := newMetrics()
 	w := &Worker{
 		o: o, notes: notes, m: m, memory: semaphore.NewWeighted(o.MemoryBytes), read: newBucket(o.ReadRate), upload: newBucket(o.UploadRate), scrub: newBucket(o.ScrubRate),
-		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), m: m}, absent: newSightings(), progress: newProgressBook(),
+		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), pages: newPageCache(pageCacheBytes), m: m}, absent: newSightings(), progress: newProgressBook(),
 	}
 	return w, nil
 }
@@ -725,7 +725,7 @@ func (w *Worker) proveUpload(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	findings, err := w.t.verify(ctx, c, w.o.Verify, newBucket(0))
+	findings, err := w.t.verify(ctx, c, w.o.Verify, newBucket(0), nil)
 	if err != nil {
 		return err
 	}

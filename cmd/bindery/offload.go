@@ -436,7 +436,7 @@ func newOffloadReadCommand(o *tierOptions) *cobra.Command {
 func newOffloadVerifyCommand(o *tierOptions) *cobra.Command {
 	var output outputFormat
 	var level, keyID string
-	var all bool
+	var all, against bool
 	c := &cobra.Command{
 		Use: "verify ID...|--all", Short: "Look whether ledgers in the tier are whole; exit 5 if something is wrong",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -451,7 +451,11 @@ func newOffloadVerifyCommand(o *tierOptions) *cobra.Command {
 				}
 				found := []string{}
 				err = eachLedger(c, ids, func(id ledger.ID) error {
-					findings, err := w.Verify(ctx, id, l)
+					look := func() ([]offload.Finding, error) { return w.Verify(ctx, id, l) }
+					if against {
+						look = func() ([]offload.Finding, error) { return w.VerifyAgainstBookies(ctx, id) }
+					}
+					findings, err := look()
 					for _, f := range findings {
 						found = append(found, f.String())
 					}
@@ -464,6 +468,7 @@ func newOffloadVerifyCommand(o *tierOptions) *cobra.Command {
 	addOutputFlag(c, &output)
 	c.Flags().StringVar(&level, "level", "full", "head: every object is there; sample: and some blocks; full: every byte")
 	c.Flags().BoolVar(&all, "all", false, "every ledger of the tier")
+	c.Flags().BoolVar(&against, "against-bookies", false, "read every byte, and compare every entry with what the bookies hold while they do")
 	c.Flags().StringVar(&keyID, "key-id", "", "only ledgers that are encrypted under this key: proves that the key at hand opens them")
 	return c
 }

@@ -1,0 +1,159 @@
+package offload
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/offload/objstore"
+	"github.com/binderylog/bindery/offload/objstore/faulty"
+)
+
+// TestDamageOnTheWayIsNotTakenForDamage: whatever is read once with a flipped bit is read again before anything follows from it.
+func TestDamageOnTheWayIsNotTakenForDamage(t *testing.T) {
+	w := newWorld(t, "a", "b", "c")
+	x := w.worker("w", func(o *Options) { o.Geometry = Geometry{2, 1} })
+	defer x.Close()
+	l := w.add(ledgerSpec{sizes: even(500, 1000)})
+	for _, f := range w.faults { // the manifest is read back after its put, and once more to verify; then comes the cell
+		f.Set(faulty.On(objstore.OpGet, faulty.OnKey("-g0", faulty.Nth(1, faulty.Flip(1000)))))
+	}
+	require.NoError(t, x.Offload(t.Context(), l.id), "a flipped bit of one read does not end the attempt")
+	require.EqualValues(t, 1, w.record(l.id).Number)
+	require.EqualValues(t, 3, x.m.crcFailures.Get(), "it is counted")
+	for _, level := range []VerifyLevel{VerifySample, VerifyFull} {
+		for _, f := range w.faults {
+			f.Set(faulty.On(objstore.OpGet, faulty.OnKey("-g0", faulty.Nth(1, faulty.Flip(1000)))))
+		}
+		findings, err := x.Verify(t.Context(), l.id, level)
+		require.NoError(t, err)
+		require.Empty(t, findings)
+		for _, f := range w.faults {
+			f.Set(faulty.On(objstore.OpGet, faulty.OnKey("manifest", faulty.Nth(2, faulty.Flip(1000)))))
+		}
+		findings, err = x.Verify(t.Context(), l.id, level)
+		require.NoError(t, err)
+		require.Empty(t, findings)
+	}
+	for _, f := range w.faults {
+		f.Set(faulty.On(objstore.OpGet, faulty.OnKey("-g0", faulty.Always(faulty.Flip(1000)))))
+	}
+	findings, err := x.Verify(t.Context(), l.id, VerifyFull)
+	require.NoError(t, err)
+	require.Len(t, findings, 3, "twice is damage")
+	require.Equal(t, FindingCell, findings[0].Kind)
+}
+
+// TestARepairWhoseTargetDiedTakesAnother: neither the target that was planned nor the next one takes the shard.
+func TestARepairWhoseTargetDiedTakesAnother(t *testing.T) {
+	w, l := offloaded(t, 6, Geometry{2, 1}, ledgerSpec{sizes: even(500, 1000)})
+	x := w.worker("r", func(o *Options) { o.Geometry = Geometry{2, 1} })
+	defer x.Close()
+	held := map[string]bool{}
+	for _, p := range w.record(l.id).Placement {
+		held[p.Target] = true
+	}
+	var free []string
+	for _, p := range w.targets.Places() {
+		if !held[p.Target] {
+			free = append(free, p.Target)
+		}
+	}
+	require.Len(t, free, 3)
+	// A repair was cut off after it had planned to write to a target that is dead since; the shard's own target is gone, too.
+	r, v, err := w.records.Read(t.Context(), l.id)
+	require.NoError(t, err)
+	r.Placement[1].Move = &Move{Target: free[0], Generation: 1}
+	_, err = w.records.Write(t.Context(), l.id, r, v, LedgerCond{})
+	require.NoError(t, err)
+	own, _ := w.shard(l, 1)
+	for _, dead := range []string{own, free[0], free[1]} {
+		w.faults[dead].Set(faulty.Always(faulty.Fail(objstore.KindUnreachable)))
+	}
+	out, err := x.Repair(t.Context(), l.id, RepairOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, out.Shards)
+	p := w.record(l.id).Placement[1]
+	require.Equal(t, free[2], p.Target, "a domain that holds none of the ledger's")
+	require.Nil(t, p.Move)
+	require.Greater(t, p.Generation, uint32(1), "no name is used twice")
+	findings, err := x.Verify(t.Context(), l.id, VerifyFull)
+	require.NoError(t, err)
+	require.Empty(t, findings)
+	w.requireReadable(l)
+	for _, f := range w.faults {
+		f.Set(nil)
+	}
+	w.janitor(x)
+	w.requireClean()
+
+	// With no target left the error says what was tried and what to do.
+	target, key := w.shard(l, 0)
+	require.NoError(t, w.stores[target].Delete(t.Context(), key))
+	for _, f := range w.faults {
+		f.Set(faulty.On(objstore.OpPut, faulty.Always(faulty.Fail(objstore.KindFull))))
+	}
+	_, err = x.Repair(t.Context(), l.id, RepairOptions{})
+	require.ErrorContains(t, err, "no other target can be written to: bring one back, or add one")
+	require.ErrorContains(t, err, "write to target "+free[0])
+	require.Equal(t, StateComplete, w.record(l.id).State)
+	for _, f := range w.faults {
+		f.Set(nil)
+	}
+	_, err = x.Repair(t.Context(), l.id, RepairOptions{})
+	require.NoError(t, err)
+	w.janitor(x)
+	w.requireClean()
+}
+
+// TestScrubComparesWithTheBookies as long as both have the ledger.
+func TestScrubComparesWithTheBookies(t *testing.T) {
+	w, l := offloaded(t, 3, Geometry{2, 1}, ledgerSpec{sizes: even(500, 1000)})
+	x := w.worker("s", func(o *Options) { o.Geometry = Geometry{2, 1} })
+	defer x.Close()
+	scrub := func() (found []Finding, done Scrubbed) {
+		done, err := x.Scrub(t.Context(), ScrubOptions{Repair: true, Found: func(f Finding) { found = append(found, f) }})
+		require.NoError(t, err)
+		return found, done
+	}
+	found, done := scrub()
+	require.Empty(t, found)
+	require.Empty(t, done.Problems)
+	require.Equal(t, 2, w.reads[499], "once to offload, once to compare")
+
+	// The bookies' entry 300 is another one, with a digest that is right.
+	other := makeLedger(t, ledgerSpec{seed: 9, sizes: even(500, 1000)})
+	mine := l.bodies[300]
+	d := l.entry(t, 300)
+	d.Payload = other.entry(t, 300).Payload
+	l.bodies[300] = d.AppendBody(nil, l.id)
+	found, done = scrub()
+	require.Len(t, found, 1)
+	require.Equal(t, FindingContent, found[0].Kind)
+	require.ErrorContains(t, found[0].Err, "entry 300 is not what the bookies hold")
+	require.Zero(t, done.Repaired, "there is nothing to rebuild it from")
+	l.bodies[300] = mine
+
+	w.readErr = errBookiesDown
+	found, done = scrub()
+	require.Empty(t, found, "bookies that can not be read say nothing about the tier")
+	require.Len(t, done.Problems, 1)
+	require.ErrorContains(t, done.Problems[0], "could not be compared with its bookies")
+	require.Equal(t, w.now().UnixMilli(), w.record(l.id).VerifiedAt, "the tier was looked at all the same")
+
+	require.NoError(t, x.Release(t.Context(), l.id, true))
+	reads := w.reads[0]
+	found, done = scrub()
+	require.Empty(t, found)
+	require.Empty(t, done.Problems)
+	require.Equal(t, reads, w.reads[0], "bookies have it no longer")
+	findings, err := x.VerifyAgainstBookies(t.Context(), l.id)
+	require.NoError(t, err)
+	require.Empty(t, findings)
+	_, err = x.VerifyAgainstBookies(t.Context(), ledger.ID(99))
+	require.ErrorIs(t, err, ErrNotOffloaded)
+}
+
+var errBookiesDown = errors.New("bookies are down")

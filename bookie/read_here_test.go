@@ -1,6 +1,7 @@
 package bookie
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +17,8 @@ func (t blockTask) run(*worker) { <-t }
 // TestCachedReadsNeedNoWorker: entries in the write cache, in the log that is being written and in the read cache are answered
 // while every worker waits for a disk; what needs one waits.
 func TestCachedReadsNeedNoWorker(t *testing.T) {
-	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.ReadWorkers = 1 }})
+	b := startBookie(t, bookieConfig{mod: func(o *Options) { o.ReadWorkers = 1; o.Storage.FlushInterval = time.Hour }})
+	require.NoError(t, b.eng.st.Checkpoint(t.Context())) // the one that a start begins takes no entries along
 	c, c3 := b.dial(), b.dial()
 	for e := range int64(20) {
 		c.add(1, e, "entry")
@@ -24,6 +26,8 @@ func TestCachedReadsNeedNoWorker(t *testing.T) {
 	// The LAC of a ledger is known once it has been asked for.
 	require.Equal(t, wire.OK, c3.read(wire.V3, 1, 5).Code)
 	blocked := make(blockTask)
+	unblock := sync.OnceFunc(func() { close(blocked) })
+	t.Cleanup(func() { unblock() })
 	b.srv.reads.submit(blocked, laneOrdinary)
 	require.Eventually(t, func() bool { n, _ := b.srv.reads.queued(); return n == 0 }, 30*time.Second, time.Millisecond)
 	cached := func(where string) {
@@ -40,11 +44,12 @@ func TestCachedReadsNeedNoWorker(t *testing.T) {
 	require.NoError(t, b.eng.st.Checkpoint(t.Context()))
 
 	// Flushed now, and read once by a worker, it is in the read cache.
-	close(blocked)
+	unblock()
 	for e := range int64(20) {
 		require.Equal(t, wire.OK, c.read(wire.V2, 1, e).Code)
 	}
 	blocked = make(blockTask)
+	unblock = sync.OnceFunc(func() { close(blocked) })
 	b.srv.reads.submit(blocked, laneOrdinary)
 	require.Eventually(t, func() bool { n, _ := b.srv.reads.queued(); return n == 0 }, 30*time.Second, time.Millisecond)
 	cached("read cache")
@@ -56,7 +61,7 @@ func TestCachedReadsNeedNoWorker(t *testing.T) {
 	other.write(encode(t, wire.Request{Proto: wire.V2, Op: wire.OpRead, Ledger: 1, Entry: 99}))
 	other.silent(50 * time.Millisecond)
 	cached("beside a read that waits")
-	close(blocked)
+	unblock()
 	require.Equal(t, wire.NoEntry, other.recv(wire.V2).Code)
 	require.Equal(t, wire.NoLedger, other.read(wire.V2, 77, 0).Code)
 }

@@ -229,7 +229,7 @@ func waitPrepared(t testing.TB, j *Journal) {
 			}
 		}
 		return true
-	}, 20*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 }
 
 // TestPendingFailTogether: groups that are sealed, in flight and open when one fails all hear the error, in order, once.

@@ -128,7 +128,7 @@ func (m *member) stop() {
 	if m.b == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_ = m.b.Stop(ctx)
 	_ = m.store.Close()
@@ -303,7 +303,7 @@ func (k *kit) mark(id ledger.ID, bookies ...ledger.BookieID) {
 // eventually waits until ok.
 func (k *kit) eventually(what string, ok func() bool) {
 	k.t.Helper()
-	for deadline := time.Now().Add(12 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			k.t.Fatalf("never: %s; marks %v", what, k.marks())
 		}

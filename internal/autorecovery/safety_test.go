@@ -241,7 +241,7 @@ func collect(t *testing.T, meta gc.Metadata, here gc.Ledgers) error {
 	require.NoError(t, err)
 	c.Start()
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return c.Trigger(ctx, gc.Pass)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func logger() *slog.Logger {
 }
 
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -107,7 +108,14 @@ func (m *member) start() {
 	o.Storage.OpenIntents = func(dir string, io intent.Options) (intent.Log, error) { return intent.OpenVFS(m.fs, dir, io) }
 	b, err := bookie.New(o)
 	require.NoError(t, err)
-	require.NoError(t, b.Start(testContext(t)))
+	err = b.Start(testContext(t))
+	for end := time.Now().Add(time.Minute); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond) // another process has got the port while nobody listened
+		b, err = bookie.New(o)
+		require.NoError(t, err)
+		err = b.Start(testContext(t))
+	}
+	require.NoError(t, err)
 	m.b, m.addr = b, b.Addr().String()
 }
 
@@ -151,7 +159,7 @@ var _ vfs.FS = (*memfs.FS)(nil)
 
 func (c *cluster) client(change ...func(o *ledgerclient.Options)) *ledgerclient.Client {
 	c.t.Helper()
-	o := &ledgerclient.Options{Logger: logger(), ExplicitLACInterval: 100 * time.Millisecond, LongPollTimeout: 2 * time.Second}
+	o := &ledgerclient.Options{Logger: logger(), ExplicitLACInterval: 100 * time.Millisecond, LongPollTimeout: 2 * time.Second, AddTimeout: 20 * time.Second, ReadTimeout: 20 * time.Second}
 	for _, fn := range change {
 		fn(o)
 	}

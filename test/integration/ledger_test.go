@@ -251,7 +251,7 @@ func TestTailOnRealBookies(t *testing.T) {
 		_, err := w.Append(ctx, payload(e))
 		require.NoError(t, err)
 		if e%50 == 49 {
-			require.Eventually(t, func() bool { return seen.Load() == int64(e) }, 10*time.Second, time.Millisecond, "an idle writer's last entry becomes visible")
+			require.Eventually(t, func() bool { return seen.Load() == int64(e) }, 30*time.Second, time.Millisecond, "an idle writer's last entry becomes visible")
 		}
 	}
 	require.NoError(t, w.Close(ctx))

@@ -110,6 +110,6 @@ func TestOpen(t *testing.T) {
 		begun := time.Now()
 		_, _, err = Open(ctx, uri, Options{Timeout: 300 * time.Millisecond})
 		require.ErrorIs(t, err, metadata.ErrUnavailable)
-		require.Less(t, time.Since(begun), 10*time.Second)
+		require.Less(t, time.Since(begun), time.Minute)
 	}
 }

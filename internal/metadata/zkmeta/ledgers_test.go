@@ -113,7 +113,7 @@ func TestIDsAtTheBorder(t *testing.T) {
 	require.Eventually(t, func() bool {
 		keys, err := s.Keys(ctx, "/ledgers/21", "", 1)
 		return err == nil && len(keys) == 0
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	ids, err = l.List(ctx, -1, 10)
 	require.NoError(t, err)
 	require.Equal(t, []ledger.ID{2147483647, 1<<63 - 1}, ids)

@@ -54,7 +54,7 @@ func TestOpen(t *testing.T) {
 		_, err = other.Put(ctx, "/secret/x", nil, metadata.Any)
 		require.ErrorIs(t, err, zk.ErrNoAuth)
 		z.proxy.cut() // credentials are given again with each connection
-		require.Eventually(t, func() bool { _, err := own.Get(ctx, "/secret/x"); return err == nil }, 20*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { _, err := own.Get(ctx, "/secret/x"); return err == nil }, 30*time.Second, 50*time.Millisecond)
 	})
 }
 
@@ -105,5 +105,5 @@ func TestBytesOfJava(t *testing.T) {
 	require.Eventually(t, func() bool {
 		left, _, err := conn.Children("/ledgers/idgen")
 		return err == nil && len(left) == 0
-	}, 10*time.Second, 10*time.Millisecond, "a drawn node is removed at once")
+	}, 30*time.Second, 10*time.Millisecond, "a drawn node is removed at once")
 }

@@ -178,7 +178,7 @@ func TestStatement32EachFailureHasItsPlan(t *testing.T) {
 		"416": faulty.Fail(objstore.KindRange), "cut": faulty.Cut(), "hanging": faulty.Hang(), "slow": faulty.Delay(300 * time.Millisecond), "flipped": faulty.Flip(777),
 	} {
 		w.faults[target].Set(faulty.OnKey(key[len(key)-7:], faulty.On(objstore.OpGet, faulty.Always(f))))
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		h, err := w.reader(nil).Open(ctx, l.id)
 		require.NoError(t, err, name)
 		e, err := h.Entry(ctx, 0)

@@ -161,7 +161,7 @@ func TestCreateOutcomes(t *testing.T) {
 	_, err := l.Create(context.Background(), 4, metadatatest.Record())
 	require.NoError(t, err)
 	s.SetFaults(func(op memmeta.Op) memmeta.Fault { return memmeta.Fault{Outcome: memmeta.Late} })
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, err = l.Create(ctx, 5, metadatatest.Record())
 	require.ErrorIs(t, err, metadata.ErrUnknownOutcome)

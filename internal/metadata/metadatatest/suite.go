@@ -25,7 +25,7 @@ type Cluster struct {
 }
 
 // patience bounds every wait of the suite.
-const patience = 20 * time.Second
+const patience = 3 * time.Minute
 
 var dirs atomic.Int64
 

@@ -83,7 +83,7 @@ func TestAdvancedWriterGap(t *testing.T) {
 		"3 ledger 0 entry 3: entry 2 was never added: closed", "4 ledger 0 entry 4: entry 2 was never added: closed", "5 ledger 0 entry 5: entry 2 was never added: closed",
 	}, lost)
 	require.Equal(t, EntryID(1), c.record(w.ID()).LastEntry)
-	require.Eventually(t, func() bool { return client.budget.free.Load() == client.o.MaxPendingBytes }, 5*time.Second, time.Millisecond, "all memory is given back")
+	require.Eventually(t, func() bool { return client.budget.free.Load() == client.o.MaxPendingBytes }, 30*time.Second, time.Millisecond, "all memory is given back")
 }
 
 // TestAdvancedWriterMemory: adds behind a gap use up the memory; the one that fills the gap does not wait for it.
@@ -98,14 +98,14 @@ func TestAdvancedWriterMemory(t *testing.T) {
 	for id := EntryID(2); id <= n; id++ {
 		wg.Go(func() { require.NoError(t, w.Append(ctx, id, make([]byte, 500<<10))) })
 	}
-	require.Eventually(t, func() bool { return client.budget.waiting.Load() > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return client.budget.waiting.Load() > 0 }, 30*time.Second, time.Millisecond)
 	wg.Go(func() { require.NoError(t, w.Append(ctx, 1, make([]byte, 500<<10))) }) // waits for memory, too, until its turn
 	time.Sleep(10 * time.Millisecond)
 	require.NoError(t, w.Append(ctx, 0, make([]byte, 500<<10)))
 	wg.Wait()
 	require.Equal(t, EntryID(n), w.LastAddConfirmed())
 	require.NoError(t, w.Close(ctx))
-	require.Eventually(t, func() bool { return client.budget.free.Load() == client.o.MaxPendingBytes }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return client.budget.free.Load() == client.o.MaxPendingBytes }, 30*time.Second, time.Millisecond)
 }
 
 // TestAdvancedWriterFenced: another client ends the ledger; adds that wait for a gap are told.
@@ -178,7 +178,7 @@ func TestDelayedEnsembleChange(t *testing.T) {
 		next++
 		_, has := gone.holds(w.ID(), next-1)
 		return has
-	}, 15*time.Second, 50*time.Millisecond, "it is sent entries again")
+	}, 30*time.Second, 50*time.Millisecond, "it is sent entries again")
 	require.Len(t, c.record(w.ID()).Fragments, 1)
 	gone.stop()
 	appendMany(t, w, next, next)
@@ -201,7 +201,7 @@ func TestDelayedEnsembleChange(t *testing.T) {
 		appendMany(t, w, next, next)
 		next++
 		return c.record(w.ID()).Last().Bookies[0] != full.id
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 // TestAdvancedWriterEndsInBetween: the writer ends between two entries of which the first one was held up for the second. Each
@@ -228,5 +228,5 @@ func TestAdvancedWriterEndsInBetween(t *testing.T) {
 	require.Equal(t, []string{
 		"1 ledger is fenced by another client", "3 ledger 0 entry 3: entry 1 was never added: closed", "4 ledger 0 entry 4: entry 1 was never added: closed",
 	}, lost)
-	require.Eventually(t, func() bool { return client.budget.free.Load() == client.o.MaxPendingBytes }, 5*time.Second, time.Millisecond, "all memory is given back")
+	require.Eventually(t, func() bool { return client.budget.free.Load() == client.o.MaxPendingBytes }, 30*time.Second, time.Millisecond, "all memory is given back")
 }

@@ -38,7 +38,7 @@ func requireSaidOnce(t *testing.T, err error) {
 func TestErrorsSayThingsOnce(t *testing.T) {
 	ctx := testContext(t)
 	c := newCluster(t, 3)
-	client, store := c.client(func(o *Options) { o.MetadataTimeout = 300 * time.Millisecond })
+	client, store := c.client(func(o *Options) { o.MetadataTimeout = 3 * time.Second })
 	check := func(err, kind error, text string) {
 		t.Helper()
 		requireSaidOnce(t, err)
@@ -66,7 +66,7 @@ func TestErrorsSayThingsOnce(t *testing.T) {
 
 	// A bookie that sends something else than what was written, one that has nothing, one that can not read.
 	for _, b := range c.record(w.ID()).Fragments[0].Bookies { // an add that comes late would mend what is broken below
-		require.Eventually(t, func() bool { _, ok := c.bookie(b).holds(w.ID(), 5); return ok }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { _, ok := c.bookie(b).holds(w.ID(), 5); return ok }, 30*time.Second, time.Millisecond)
 	}
 	require.NoError(t, w.Close(ctx))
 	r, err := client.Open(ctx, w.ID(), OpenOptions{Admin: true})

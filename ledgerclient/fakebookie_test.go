@@ -3,11 +3,13 @@ package ledgerclient
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -79,6 +81,10 @@ func (b *fakeBookie) listen() error {
 		addr = "127.0.0.1:0"
 	}
 	ln, err := net.Listen("tcp", addr)
+	for end := time.Now().Add(time.Minute); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond) // another process has got the port while nobody listened
+		ln, err = net.Listen("tcp", addr)
+	}
 	if err != nil {
 		return err
 	}
@@ -535,11 +541,11 @@ func (c *cluster) bookie(id BookieID) *fakeBookie {
 	return nil
 }
 
-// client opens a client with short time-outs; change may alter its options.
+// client opens a client with time-outs that a slow machine keeps; change may alter its options.
 func (c *cluster) client(change ...func(o *Options)) (*Client, *memmeta.Store) {
 	c.t.Helper()
-	o := &Options{AddTimeout: 2 * time.Second, ReadTimeout: 2 * time.Second, ConnectTimeout: time.Second, HedgeDelay: 100 * time.Millisecond,
-		LongPollTimeout: time.Second, MetadataTimeout: 5 * time.Second, Logger: quietLogger()}
+	o := &Options{AddTimeout: 15 * time.Second, ReadTimeout: 15 * time.Second, ConnectTimeout: 10 * time.Second, HedgeDelay: 100 * time.Millisecond,
+		LongPollTimeout: time.Second, MetadataTimeout: 30 * time.Second, Logger: quietLogger()}
 	for _, fn := range change {
 		fn(o)
 	}

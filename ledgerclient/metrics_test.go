@@ -47,10 +47,10 @@ func TestMetrics(t *testing.T) {
 	appendMany(t, w, 0, 49)
 	require.Equal(t, 50.0, figure(t, client, "bindery_client_appends_total"))
 	require.Equal(t, 1.0, figure(t, client, "bindery_client_open_writers"))
-	require.Eventually(t, func() bool { return figure(t, client, "bindery_client_in_flight_bytes") == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return figure(t, client, "bindery_client_in_flight_bytes") == 0 }, 30*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool {
 		return figure(t, client, "bindery_client_requests_total", `op="add"`, `result="ok"`) == 150
-	}, 5*time.Second, time.Millisecond, "three copies of fifty entries")
+	}, 30*time.Second, time.Millisecond, "three copies of fifty entries")
 	first := c.record(w.ID()).Last().Bookies[0]
 	require.Equal(t, 50.0, figure(t, client, "bindery_client_requests_total", `op="add"`, `bookie="`+string(first)+`"`, `result="ok"`))
 	require.Positive(t, figure(t, client, "bindery_client_request_seconds_count", `op="add"`, `bookie="`+string(first)+`"`))
@@ -64,7 +64,7 @@ func TestMetrics(t *testing.T) {
 		last++
 		appendMany(t, w, last, last)
 		return figure(t, client, "bindery_client_ensemble_changes_total") == 1
-	}, 5*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	require.Equal(t, 1.0, figure(t, client, "bindery_client_quarantined_bookies"))
 	require.GreaterOrEqual(t, figure(t, client, "bindery_client_quarantines_total"), 1.0)
 
@@ -79,7 +79,7 @@ func TestMetrics(t *testing.T) {
 	// A digest that does not fit, and a read that is answered late.
 	bookies := r.Metadata().Last().Bookies
 	for _, b := range bookies {
-		require.Eventually(t, func() bool { _, ok := c.bookie(b).holds(w.ID(), last); return ok }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { _, ok := c.bookie(b).holds(w.ID(), last); return ok }, 30*time.Second, time.Millisecond)
 	}
 	c.bookie(bookies[0]).corrupt(w.ID(), last)
 	c.bookie(bookies[1]).corrupt(w.ID(), last)

@@ -35,7 +35,7 @@ func TestBudgetServesInOrder(t *testing.T) {
 			got <- i
 			b.release(n)
 		})
-		require.Eventually(t, func() bool { return b.waiting.Load() == int32(i+1) }, time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return b.waiting.Load() == int32(i+1) }, 30*time.Second, time.Millisecond)
 	}
 	require.Empty(t, got, "10 would fit, but it is not its turn")
 	b.release(80)
@@ -49,10 +49,10 @@ func TestBudgetServesInOrder(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	gone := make(chan error, 1)
 	go func() { gone <- b.acquire(ctx, 100) }()
-	require.Eventually(t, func() bool { return b.waiting.Load() == 1 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.waiting.Load() == 1 }, 30*time.Second, time.Millisecond)
 	next := make(chan error, 1)
 	go func() { next <- b.acquire(context.Background(), 40) }()
-	require.Eventually(t, func() bool { return b.waiting.Load() == 2 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.waiting.Load() == 2 }, 30*time.Second, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-gone, context.Canceled)
 	require.NoError(t, <-next)
@@ -61,7 +61,7 @@ func TestBudgetServesInOrder(t *testing.T) {
 
 	require.NoError(t, b.acquire(nil, 100))
 	go func() { gone <- b.acquire(context.Background(), 1) }()
-	require.Eventually(t, func() bool { return b.waiting.Load() == 1 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.waiting.Load() == 1 }, 30*time.Second, time.Millisecond)
 	b.close(ErrClosed)
 	require.ErrorIs(t, <-gone, ErrClosed)
 	require.ErrorIs(t, b.acquire(context.Background(), 1), ErrClosed)
@@ -171,7 +171,7 @@ func TestC56DigestOfAnySlice(t *testing.T) {
 		for i, n := range sizes {
 			total += int64(n)
 			l := c.bookies[0].ledger(int64(w.ID()))
-			require.Eventually(t, func() bool { _, has := c.bookies[0].holds(w.ID(), EntryID(i)); return has }, time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { _, has := c.bookies[0].holds(w.ID(), EntryID(i)); return has }, 30*time.Second, time.Millisecond)
 			l.mu.Lock()
 			body := l.entries[int64(i)]
 			l.mu.Unlock()
@@ -299,7 +299,7 @@ func TestConnKeepsFramesWhole(t *testing.T) {
 			require.True(t, ok)
 			require.Equal(t, next[x.from], x.n, "frames of one sender keep their order")
 			next[x.from]++
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("frames are missing")
 		}
 	}

@@ -77,7 +77,7 @@ func (c *cluster) attachClient(dial DialFunc) *Client {
 	store := c.tree.Open()
 	views, err := metadata.LoadViews(context.Background(), store, metadata.DefaultRoot)
 	require.NoError(c.t, err)
-	client, err := Attach(store, views, &Options{AddTimeout: 20 * time.Second, ReadTimeout: 2 * time.Second, MetadataTimeout: 5 * time.Second, Logger: quietLogger()}, dial)
+	client, err := Attach(store, views, &Options{AddTimeout: 20 * time.Second, ReadTimeout: 15 * time.Second, MetadataTimeout: 30 * time.Second, Logger: quietLogger()}, dial)
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { _ = client.Close() })
 	return client
@@ -125,7 +125,7 @@ func TestStaleAnswerAfterReturn(t *testing.T) {
 	require.Eventually(t, func() bool {
 		list, err := client.Candidates(ctx)
 		return err == nil && slices.ContainsFunc(list, func(b placement.Bookie) bool { return b.ID == "spare" && !b.ReadOnly })
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	var back atomic.Bool
 	spare.setFault(func(r *wire.Request) fault {
 		if r.Op != wire.OpAdd {
@@ -142,9 +142,9 @@ func TestStaleAnswerAfterReturn(t *testing.T) {
 	w.AppendAsync(payload(2), func(EntryID, error) {})
 	require.Eventually(t, func() bool {
 		return back.Load() && slices.Contains(c.record(w.ID()).Last().Bookies, x.id)
-	}, 10*time.Second, time.Millisecond)
+	}, 30*time.Second, time.Millisecond)
 	close(release)
-	require.Eventually(t, func() bool { return dials.Load() > before }, 10*time.Second, time.Millisecond, "x is talked to over another connection")
+	require.Eventually(t, func() bool { return dials.Load() > before }, 30*time.Second, time.Millisecond, "x is talked to over another connection")
 	require.Never(t, func() bool { return w.LastAddConfirmed() > 0 }, 300*time.Millisecond, 5*time.Millisecond, "x holds nothing now")
 }
 

@@ -43,7 +43,7 @@ func revoke(t *testing.T, s *Store, session metadata.Session) {
 func TestConformance(t *testing.T) {
 	e := startEtcd(t, t.TempDir())
 	metadatatest.Run(t, metadatatest.Cluster{
-		Open: func(t *testing.T) metadata.Store { return openStore(t, e, Options{SessionTTL: 2 * time.Second}) },
+		Open: func(t *testing.T) metadata.Store { return openStore(t, e, Options{SessionTTL: 10 * time.Second}) },
 		EndSession: func(t *testing.T, s metadata.Store, session metadata.Session) {
 			revoke(t, s.(*Store), session)
 		},

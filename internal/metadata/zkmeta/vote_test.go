@@ -15,9 +15,9 @@ func TestVotes(t *testing.T) {
 	z := startServer(t, 500)
 	metadatatest.RunElection(t, metadatatest.Cluster{
 		Directories: true,
-		Open:        func(*testing.T) metadata.Store { return z.open(Options{SessionTTL: 4 * time.Second, Votes: true}) },
+		Open:        func(*testing.T) metadata.Store { return z.open(Options{SessionTTL: 8 * time.Second, Votes: true}) },
 	})
-	s := z.open(Options{SessionTTL: 4 * time.Second, Votes: true})
+	s := z.open(Options{SessionTTL: 8 * time.Second, Votes: true})
 	defer func() { require.NoError(t, s.Close()) }()
 	e := metadata.NewElection(s, "/votes")
 	won, err := e.Campaign(t.Context(), "bk1:3181")

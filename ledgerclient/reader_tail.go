@@ -60,7 +60,8 @@ type tail struct {
 	cancel context.CancelFunc
 	round  int // answers of an earlier poll are ignored
 	pause  time.Duration
-	causes []error // what bookies did since a poll last brought news
+	rest   time.Duration // before the next poll, if bookies answer without waiting
+	causes []error       // what bookies did since a poll last brought news
 }
 
 // failure says why a tail ends, with what its bookies did last.
@@ -70,6 +71,14 @@ func (t *tail) failure(next EntryID, err error) error {
 	}
 	return &QuorumError{Ledger: t.r.id, Entry: next, Reason: "tail: " + err.Error(), Causes: append([]error{&kindError{text: "no news", kind: err, err: err}}, t.causes...)}
 }
+
+// restMin and restMax bound the rest between polls that are answered at once: a bookie does not hold back its answer if the ledger
+// is fenced there, which may last until somebody can close it, or if it has not seen the ledger yet. Changes of the record are
+// seen at once all the same.
+const (
+	restMin = 5 * time.Millisecond
+	restMax = 100 * time.Millisecond
+)
 
 func (t *tail) stop() {
 	if t.cancel != nil {
@@ -94,8 +103,12 @@ func (t *tail) await() (*Entry, error) {
 	}
 	slow := time.NewTimer(r.client.o.LongPollTimeout + r.client.o.HedgeDelay)
 	defer slow.Stop()
+	began := time.Now()
+	var rested <-chan time.Time
 	for {
 		select {
+		case <-rested:
+			return nil, nil
 		case <-t.box.wake:
 			calls, _ := t.box.take()
 			for _, x := range calls {
@@ -106,16 +119,26 @@ func (t *tail) await() (*Entry, error) {
 				if err := x.failure(); err != nil && answer != ledger.AnswerNegative {
 					t.causes = noteError(t.causes, err)
 				}
-				switch poll.Answer(answer, e != nil, known) {
+				outcome := poll.Answer(answer, e != nil, known)
+				if rested != nil && (e != nil || known > lac) { // of one that did wait
+					outcome = ledger.ReadFound
+				}
+				switch outcome {
 				case ledger.ReadFound:
-					t.pause, t.causes = 0, nil
+					t.pause, t.rest, t.causes = 0, 0, nil
 					r.raise(known)
 					if e != nil && known < e.ID {
 						e = nil // here but not confirmed
 					}
 					return e, nil
 				case ledger.ReadEmpty:
-					return nil, nil
+					if time.Since(began) >= r.client.o.LongPollTimeout/2 {
+						t.rest = 0
+						return nil, nil
+					}
+					t.rest = min(max(2*t.rest, restMin), restMax)
+					rested = time.After(t.rest)
+					continue
 				case ledger.ReadFailed:
 					t.pause = min(max(2*t.pause, 100*time.Millisecond), 2*time.Second)
 					if !sleep(t.ctx, t.pause) {

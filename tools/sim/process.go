@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/binderylog/bindery/internal/bktest/planted"
@@ -25,8 +26,12 @@ type options struct {
 }
 
 // stuckAfter is how long a seed may go without an end before its process is given up: a run that waits for a lock which
-// is held across virtual time never ends.
-const stuckAfter = 2 * time.Minute
+// is held across virtual time never ends. It is long, since a seed takes seconds of processor time, of which a busy machine may
+// have little; the stacks that the process then prints tell what it waits for.
+const (
+	stuckAfter = 10 * time.Minute
+	dumpWithin = 30 * time.Second
+)
 
 // layerOf maps layers to the package and the test that runs them.
 var layerOf = map[planted.Layer]struct{ pkg, test string }{
@@ -102,6 +107,8 @@ func (s *sim) run(j job) outcome {
 		return outcome{bad: true, seed: j.first, why: err.Error()}
 	}
 	cmd.Stderr = cmd.Stdout
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) }
+	cmd.WaitDelay = dumpWithin
 	if err := cmd.Start(); err != nil {
 		return outcome{bad: true, seed: j.first, why: err.Error()}
 	}
@@ -110,7 +117,7 @@ func (s *sim) run(j job) outcome {
 	switch {
 	case o.bad:
 	case stuck:
-		o.bad, o.why = true, fmt.Sprintf("no end within %v: virtual time stands still", stuckAfter)
+		o.bad, o.why = true, fmt.Sprintf("no end within %v: what it waits for stands above", stuckAfter)
 	case err != nil:
 		o.bad, o.why = true, "the process ended: "+err.Error()
 	}

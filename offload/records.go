@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,11 +31,15 @@ type Records struct {
 	root    string // of the records
 	ledgers *metadata.Ledgers
 	scheme  metadata.Scheme
+	token   string // in the values of the locks that are taken through it
+
+	mu   sync.Mutex
+	held map[string]bool // values of locks that are held, or being taken
 }
 
 // NewRecords returns the view beside the ledgers of v.
 func NewRecords(v *metadata.Views) *Records {
-	r := &Records{store: v.Store, root: v.Root + rootSuffix, ledgers: v.Ledgers}
+	r := &Records{store: v.Store, root: v.Root + rootSuffix, ledgers: v.Ledgers, token: uuid.NewString(), held: map[string]bool{}}
 	if v.Ledgers.Key(0) != v.Root+"/"+r.scheme.LedgerPath(0) {
 		r.scheme = metadata.SchemeLong
 	}
@@ -157,6 +162,7 @@ func (r *Records) Ledger(ctx context.Context, id ledger.ID) (*ledger.Metadata, m
 type Lock struct {
 	records *Records
 	key     string
+	value   string
 	version metadata.Version
 	session metadata.Session
 }
@@ -170,9 +176,18 @@ func (r *Records) Lock(ctx context.Context, id ledger.ID, owner string) (_ *Lock
 		return nil, false, fmt.Errorf("lock ledger %d for offload: %w", id, err)
 	}
 	l := &Lock{records: r, key: fmt.Sprintf("%s%s%d", r.root, locksName, id), session: s}
-	value := owner + " " + uuid.NewString()
-	t := metadata.Txn{Puts: []metadata.Put{{Key: l.key, Value: []byte(value), Version: metadata.Absent, Session: s}}}
+	l.value = owner + " " + r.token + " " + uuid.NewString()
+	r.hold(l.value, true)
+	defer func() {
+		if !ok {
+			r.hold(l.value, false)
+		}
+	}()
+	t := metadata.Txn{Puts: []metadata.Put{{Key: l.key, Value: []byte(l.value), Version: metadata.Absent, Session: s}}}
 	res, err := r.store.Txn(ctx, t)
+	if errors.Is(err, metadata.ErrExists) && r.dropLeft(ctx, l.key) {
+		res, err = r.store.Txn(ctx, t)
+	}
 	switch {
 	case err == nil:
 		l.version = res.Versions[0]
@@ -182,23 +197,45 @@ func (r *Records) Lock(ctx context.Context, id ledger.ID, owner string) (_ *Lock
 	case !errors.Is(err, metadata.ErrUnknownOutcome):
 		return nil, false, fmt.Errorf("lock ledger %d for offload: %w", id, err)
 	}
-	// Only the value tells whose lock it is. One that lands later goes with the session.
+	// Only the value tells whose lock it is. One that lands later is ours to remove the next time.
 	kv, gerr := r.store.Get(ctx, l.key)
-	if gerr == nil && string(kv.Value) == value {
+	if gerr == nil && string(kv.Value) == l.value {
 		l.version = kv.Version
 		return l, true, nil
 	}
 	return nil, false, fmt.Errorf("lock ledger %d for offload: %w", id, err)
 }
 
+func (r *Records) hold(value string, on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held[value] = on; !on {
+		delete(r.held, value)
+	}
+}
+
+// dropLeft removes a lock that was taken through r and that nobody holds: it landed late, or could not be given back. As long as the
+// session lives it would stand in everybody's way.
+func (r *Records) dropLeft(ctx context.Context, key string) bool {
+	kv, err := r.store.Get(ctx, key)
+	if err != nil {
+		return errors.Is(err, metadata.ErrNotFound)
+	}
+	r.mu.Lock()
+	left := strings.Contains(string(kv.Value), " "+r.token+" ") && !r.held[string(kv.Value)]
+	r.mu.Unlock()
+	return left && r.store.Delete(ctx, key, kv.Version) == nil
+}
+
 // Lost is closed when the lock's session has ended: others may hold it then.
 func (l *Lock) Lost() <-chan struct{} { return l.session.Done() }
 
-// Release gives the lock back; one that could not be given back goes with its session.
+// Release gives the lock back; one that could not be given back goes with the next one for that ledger, or with its session.
 func (l *Lock) Release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockTimeout)
 	defer cancel()
 	_ = l.records.store.Delete(ctx, l.key, l.version)
+	l.records.hold(l.value, false)
 }
 
 // Holder returns who holds a ledger's lock, "" if nobody does.

@@ -1,7 +1,7 @@
 // Package apache has and starts Apache's software, which tests and benchmarks set ours beside: Maven fetches the jars, once, into
 // .cache/interop at the root of the repository. The product does not use it.
 //
-// It holds no state, and no goroutine outlives a call; the processes are the caller's.
+// No goroutine outlives a call; the processes are the caller's.
 package apache
 
 import (
@@ -20,6 +20,8 @@ import (
 const (
 	BookKeeperVersion = "4.18.0"
 	ZooKeeperVersion  = "3.9.5"
+	// PerfVersion is of Apache's own load generator, which is published less often.
+	PerfVersion = "4.17.3"
 )
 
 // fetchTimeout bounds one run of Maven, and fetchReport is how often it is told how far it is.
@@ -47,6 +49,9 @@ type Artifact struct{ Project, Name, Version string }
 // BookKeeper is a bookie, its shell and its client.
 func BookKeeper(version string) Artifact { return Artifact{"bookkeeper", "bookkeeper-server", version} }
 
+// Perf is Apache's own load generator, which writes and reads logs of its DistributedLog on bookies.
+func Perf() Artifact { return Artifact{"bookkeeper", "bookkeeper-perf", PerfVersion} }
+
 // ZooKeeper is a ZooKeeper server.
 func ZooKeeper() Artifact { return Artifact{"zookeeper", "zookeeper", ZooKeeperVersion} }
 
@@ -54,6 +59,9 @@ func ZooKeeper() Artifact { return Artifact{"zookeeper", "zookeeper", ZooKeeperV
 // leave out are added. The working directory is in the repository.
 func ClassPath(ctx context.Context, a Artifact) (string, error) {
 	name := a.Project + "-" + a.Version
+	if a == Perf() { // not beside a bookie's
+		name = a.Name + "-" + a.Version
+	}
 	return fetch(ctx, name, a.Name+"-"+a.Version, func(cache, into string) ([]string, error) {
 		var pom strings.Builder
 		pom.WriteString(`<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>` +

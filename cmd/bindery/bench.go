@@ -29,6 +29,7 @@ type benchClusterOptions struct {
 	keep    bool
 	hist    bool
 	metrics bool
+	tail    bool
 }
 
 func newBenchClusterCommand() *cobra.Command {
@@ -66,6 +67,7 @@ func newBenchClusterCommand() *cobra.Command {
 	f.Uint64Var(&o.plan.Seed, "seed", 1, "seed of the payload")
 	f.BoolVar(&o.keep, "keep-ledgers", false, "do not delete the ledgers at the end")
 	f.BoolVar(&o.metrics, "client-metrics", false, "print the ledger client's metrics, in Prometheus's text format, to standard error at the end")
+	f.BoolVar(&o.tail, "tail", false, "have a reader follow each ledger, and measure the time from an add's acknowledgement until it has the entry")
 	f.BoolVar(&o.hist, "histogram", false, "put the whole histogram into the JSON output")
 	return c
 }
@@ -91,6 +93,9 @@ func (o *benchClusterOptions) run(c *cobra.Command) error {
 	plan.Defaults()
 	if err := plan.Validate(); err != nil {
 		return exit(exitUsage, err)
+	}
+	if o.raw != "" && o.tail {
+		return exit(exitUsage, errors.New("--tail follows ledgers of a cluster: it does not go with --raw"))
 	}
 	var r *loadgen.Result
 	if o.raw != "" {
@@ -121,7 +126,7 @@ func (o *benchClusterOptions) runCluster(c *cobra.Command) (*loadgen.Result, err
 	var r *loadgen.Result
 	err = o.cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
 		r, err = (&loadgen.Cluster{
-			Plan: o.plan, Client: client, Target: uri, Servers: o.pids, KeepHistogram: o.hist, KeepLedgers: o.keep,
+			Plan: o.plan, Client: client, Target: uri, Servers: o.pids, KeepHistogram: o.hist, KeepLedgers: o.keep, Tail: o.tail,
 			Create: ledgerclient.CreateOptions{Quorum: o.quorum, Digest: digest},
 		}).Run(ctx)
 		if o.metrics {

@@ -21,6 +21,7 @@ type Cluster struct {
 	Servers       []int
 	KeepHistogram bool
 	KeepLedgers   bool // leave the ledgers; otherwise they are deleted at the end
+	Tail          bool // a reader follows each ledger
 }
 
 // Run drives the load to its end.
@@ -42,7 +43,20 @@ func (d *Cluster) Run(ctx context.Context) (*Result, error) {
 		}
 		run.writers = append(run.writers, &clusterWriter{run: run, index: i, w: w, free: make(chan struct{}, d.Outstanding), hist: newHistogram(), errors: map[string]int64{}})
 	}
-	return run.drive(ctx)
+	if !d.Tail {
+		return run.drive(ctx)
+	}
+	stop, err := run.startTails(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res, err := run.drive(ctx)
+	run.closeWriters(context.WithoutCancel(ctx))
+	terr := stop(res)
+	if err == nil {
+		err = terr
+	}
+	return res, err
 }
 
 type clusterRun struct {
@@ -64,6 +78,7 @@ type clusterWriter struct {
 	free  chan struct{} // the window: an element per add in flight
 	wg    sync.WaitGroup
 	bad   atomic.Bool // an add failed: the ledger is at its end
+	tail  *tailer     // nil: nobody follows it
 
 	mu    sync.Mutex // guards first and errors
 	first error      // of the adds that failed
@@ -202,6 +217,9 @@ func (w *clusterWriter) add(i int64, due time.Time) {
 			w.bad.Store(true)
 			return
 		}
+		if w.tail != nil {
+			w.tail.ack(now)
+		}
 		switch {
 		case now.Before(w.run.measureFrom):
 			w.warmup++
@@ -227,18 +245,32 @@ func errorName(err error) string {
 	return err.Error()
 }
 
-// cleanUp closes and deletes the ledgers. A cluster that failed gets a moment only: it may be gone, and its ledgers stay.
-func (r *clusterRun) cleanUp(ctx context.Context) {
-	limit := time.Minute
+// closeTimeout is how long ledgers may take to close and go. A cluster that failed gets a moment only: it may be gone, and its
+// ledgers stay.
+func (r *clusterRun) closeTimeout() time.Duration {
 	if r.failed {
-		limit = 2 * time.Second
+		return 2 * time.Second
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	return time.Minute
+}
+
+func (r *clusterRun) closeWriters(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, r.closeTimeout())
 	defer cancel()
 	for _, w := range r.writers {
 		_ = w.w.Close(ctx) // a ledger that will not close is deleted all the same
-		if !r.d.KeepLedgers {
-			_ = r.d.Client.Delete(ctx, w.w.ID())
-		}
+	}
+}
+
+// cleanUp closes and deletes the ledgers.
+func (r *clusterRun) cleanUp(ctx context.Context) {
+	r.closeWriters(ctx)
+	if r.d.KeepLedgers {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.closeTimeout())
+	defer cancel()
+	for _, w := range r.writers {
+		_ = r.d.Client.Delete(ctx, w.w.ID())
 	}
 }

@@ -31,6 +31,7 @@ type Result struct {
 	Errors      map[string]int64   `json:"errors,omitempty"`   // by code
 	LatencyUs   map[string]float64 `json:"latency_us"`
 	Histogram   string             `json:"latency_hdr_v2_base64,omitempty"`
+	Tail        *TailReads         `json:"tail,omitempty"`
 	Server      *Usage             `json:"server,omitempty"`
 	Generator   Usage              `json:"generator"`
 	StealShare  float64            `json:"steal_share"` // of all processor time, taken by the hypervisor
@@ -65,13 +66,7 @@ func (r *Result) finish(h *hdr.Histogram, elapsed time.Duration, keepHistogram b
 		r.AddsPerSec = float64(r.Adds) / r.Seconds
 		r.MBPerSec = r.AddsPerSec * float64(r.SizeBytes) / 1e6
 	}
-	r.LatencyUs = map[string]float64{}
-	if h.TotalCount() > 0 {
-		for _, q := range quantiles {
-			r.LatencyUs[q.name] = float64(h.ValueAtQuantile(q.q))
-		}
-		r.LatencyUs["mean"] = h.Mean()
-	}
+	r.LatencyUs = percentiles(h)
 	if keepHistogram {
 		if b, err := h.Encode(hdr.V2CompressedEncodingCookieBase); err == nil {
 			r.Histogram = string(b) // base64 already
@@ -84,6 +79,18 @@ func (r *Result) finish(h *hdr.Histogram, elapsed time.Duration, keepHistogram b
 	}
 }
 
+// percentiles are those of a report, and the mean; none of an empty histogram.
+func percentiles(h *hdr.Histogram) map[string]float64 {
+	m := map[string]float64{}
+	if h.TotalCount() > 0 {
+		for _, q := range quantiles {
+			m[q.name] = float64(h.ValueAtQuantile(q.q))
+		}
+		m["mean"] = h.Mean()
+	}
+	return m
+}
+
 // Latency is the latency at a percentile from 0 to 100.
 func (r *Result) Latency(percentile float64) time.Duration {
 	return time.Duration(r.hist.ValueAtQuantile(percentile)) * time.Microsecond
@@ -92,6 +99,9 @@ func (r *Result) Latency(percentile float64) time.Duration {
 // Failed is the number of adds that were refused or not answered.
 func (r *Result) Failed() int64 {
 	n := r.Unanswered
+	if r.Tail != nil {
+		n += r.Tail.Missing
+	}
 	for _, c := range r.Errors {
 		n += c
 	}
@@ -116,12 +126,9 @@ func (r *Result) Print(w io.Writer) {
 		fmt.Fprintf(w, ", E/Qw/Qa %s", r.Quorum)
 	}
 	fmt.Fprintf(w, "\n  %d adds in %.1f s: %.0f adds/s, %.1f MB/s\n", r.Adds, r.Seconds, r.AddsPerSec, r.MBPerSec)
-	if len(r.LatencyUs) > 0 {
-		fmt.Fprintf(w, "  latency ms: mean %.2f", r.LatencyUs["mean"]/1e3)
-		for _, q := range quantiles {
-			fmt.Fprintf(w, "  %s %.2f", q.name, r.LatencyUs[q.name]/1e3)
-		}
-		fmt.Fprintln(w)
+	printLatency(w, "latency", r.LatencyUs)
+	if r.Tail != nil {
+		printLatency(w, "from the acknowledgement to a reader that follows", r.Tail.LatencyUs)
 	}
 	if r.Failed() > 0 || r.Overruns > 0 {
 		codes := make([]string, 0, len(r.Errors))
@@ -130,6 +137,9 @@ func (r *Result) Print(w io.Writer) {
 		}
 		sort.Strings(codes)
 		fmt.Fprintf(w, "  NOT CLEAN: %d unanswered, %d sent late", r.Unanswered, r.Overruns)
+		if r.Tail != nil && r.Tail.Missing > 0 {
+			fmt.Fprintf(w, ", %d not read", r.Tail.Missing)
+		}
 		for _, c := range codes {
 			fmt.Fprintf(w, ", %d x %s", r.Errors[c], c)
 		}
@@ -139,4 +149,15 @@ func (r *Result) Print(w io.Writer) {
 		fmt.Fprintf(w, "  server: %.1f CPU s (%.1f s per million adds), %d MB resident\n", r.Server.CPUSeconds, r.Server.CPUPerMillion, r.Server.RSSBytes/1e6)
 	}
 	fmt.Fprintf(w, "  generator: %.1f CPU s; steal %.1f %%\n", r.Generator.CPUSeconds, 100*r.StealShare)
+}
+
+func printLatency(w io.Writer, what string, us map[string]float64) {
+	if len(us) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "  %s ms: mean %.2f", what, us["mean"]/1e3)
+	for _, q := range quantiles {
+		fmt.Fprintf(w, "  %s %.2f", q.name, us[q.name]/1e3)
+	}
+	fmt.Fprintln(w)
 }

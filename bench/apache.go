@@ -18,17 +18,17 @@ import (
 // synced journal, a heap of 1 GiB and 2 GiB beside it.
 type apacheBookies struct {
 	b         *benchmark
-	zk        *program
-	zkPort    int
+	zk        *apache.ZooKeeperServer
 	bookies   []*program
 	ports     []int
 	formatted bool
+	collects  bool
 }
 
 func (a *apacheBookies) name() string { return "Apache BookKeeper " + apache.BookKeeperVersion }
 func (a *apacheBookies) data() string { return filepath.Join(a.b.dir, "apache") }
 func (a *apacheBookies) metadata() string {
-	return fmt.Sprintf("zk+hierarchical://127.0.0.1:%d/ledgers", a.zkPort)
+	return "zk+hierarchical://" + a.zk.Addr + "/ledgers"
 }
 
 func (a *apacheBookies) pids() (pids []int) {
@@ -47,11 +47,12 @@ func (a *apacheBookies) addresses() (list []string) {
 
 // apacheHere has everything fetched before anything is measured.
 func apacheHere(ctx context.Context) error {
-	_, err := apache.ClassPath(ctx, apache.BookKeeper(apache.BookKeeperVersion))
-	if err == nil {
-		_, err = apache.ClassPath(ctx, apache.ZooKeeper())
+	for _, a := range []apache.Artifact{apache.BookKeeper(apache.BookKeeperVersion), apache.ZooKeeper(), apache.Perf()} {
+		if _, err := apache.ClassPath(ctx, a); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // bookieFlags are what an operator of a bookie of this size gives its virtual machine.
@@ -61,8 +62,11 @@ func (a *apacheBookies) start(ctx context.Context, bookies int) error {
 	if err := os.MkdirAll(a.data(), 0o755); err != nil {
 		return err
 	}
-	if err := a.startZooKeeper(ctx); err != nil {
-		return err
+	if a.zk == nil {
+		var err error
+		if a.zk, err = startZooKeeper(ctx, filepath.Join(a.data(), "zookeeper")); err != nil {
+			return err
+		}
 	}
 	classPath, err := apache.ClassPath(ctx, apache.BookKeeper(apache.BookKeeperVersion))
 	if err != nil {
@@ -82,7 +86,7 @@ func (a *apacheBookies) start(ctx context.Context, bookies int) error {
 			return err
 		}
 		if !a.formatted {
-			out, err := apache.Java(ctx, []string{classPath}, nil, "org.apache.bookkeeper.bookie.BookieShell", "-conf", conf, "metaformat", "-nonInteractive", "-force").CombinedOutput()
+			out, err := own(apache.Java(ctx, []string{classPath}, nil, "org.apache.bookkeeper.bookie.BookieShell", "-conf", conf, "metaformat", "-nonInteractive", "-force")).CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("format Apache's cluster: %w: %s", err, out)
 			}
@@ -108,7 +112,10 @@ func (a *apacheBookies) configure(i, port int) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	conf := dir + ".conf"
+	conf, collects := dir+".conf", ""
+	if a.collects {
+		collects = collectConf
+	}
 	return conf, os.WriteFile(conf, fmt.Appendf(nil, `bookiePort=%d
 advertisedAddress=127.0.0.1
 allowLoopback=true
@@ -119,48 +126,25 @@ metadataServiceUri=%s
 ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage
 diskUsageThreshold=0.99
 diskUsageWarnThreshold=0.98
-`, port, dir, a.metadata()), 0o644)
+%s`, port, dir, a.metadata(), collects), 0o644)
 }
 
-func (a *apacheBookies) startZooKeeper(ctx context.Context) error {
-	if a.zk != nil {
-		return nil
-	}
-	classPath, err := apache.ClassPath(ctx, apache.ZooKeeper())
+// startZooKeeper starts a ZooKeeper with its files in dir.
+func startZooKeeper(ctx context.Context, dir string) (*apache.ZooKeeperServer, error) {
+	z, err := apache.NewZooKeeper(ctx, dir, apache.ZooKeeperOptions{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if a.zkPort, err = freePort(ctx); err != nil {
-		return err
-	}
-	dir := filepath.Join(a.data(), "zookeeper")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	conf := filepath.Join(dir, "zoo.cfg")
-	if err := os.WriteFile(conf, fmt.Appendf(nil, "tickTime=2000\ndataDir=%s/data\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n",
-		dir, a.zkPort), 0o644); err != nil {
-		return err
-	}
-	if a.zk, err = launch(apache.Java(context.WithoutCancel(ctx), []string{classPath}, []string{"-Xmx512m"}, "org.apache.zookeeper.server.quorum.QuorumPeerMain", conf), filepath.Join(dir, "out.log")); err != nil {
-		return err
-	}
-	address := fmt.Sprintf("127.0.0.1:%d", a.zkPort)
-	return a.zk.await(ctx, func() bool {
-		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
-		if err != nil {
-			return false
-		}
-		defer c.Close() //nolint:errcheck // only asked
-		_ = c.SetDeadline(time.Now().Add(time.Second))
-		_, err = c.Write([]byte("srvr"))
-		buf := make([]byte, 1)
-		if err == nil {
-			_, err = c.Read(buf)
-		}
-		return err == nil
-	})
+	return z, z.Start(ctx)
 }
+
+// collectConf has Apache's bookie look for garbage every few seconds, in logs of the size that ours keeps.
+const collectConf = `gcWaitTime=10000
+minorCompactionInterval=11
+logSizeLimit=67108864
+`
+
+func (a *apacheBookies) collectSoon() { a.collects = true }
 
 func (a *apacheBookies) stop() { stopAll(a.bookies) }
 func (a *apacheBookies) kill() { killAll(a.bookies) }
@@ -168,10 +152,10 @@ func (a *apacheBookies) kill() { killAll(a.bookies) }
 func (a *apacheBookies) remove() {
 	a.kill()
 	if a.zk != nil {
-		killAll([]*program{a.zk})
+		a.zk.Kill()
 		a.zk = nil
 	}
-	a.bookies, a.ports, a.formatted = nil, nil, false
+	a.bookies, a.ports, a.formatted, a.collects = nil, nil, false, false
 	_ = os.RemoveAll(a.data())
 }
 

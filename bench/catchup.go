@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/binderylog/bindery/internal/vfs"
@@ -21,6 +22,7 @@ import (
 type catchUp struct {
 	Disk, Read    float64
 	Alone, Beside float64 // p99 in us of writers, by themselves and beside readers
+	BesideRead    float64 // MB/s of all those readers together
 }
 
 // catchUpReaders read beside the writers.
@@ -35,7 +37,7 @@ func (b *benchmark) catchUp(ctx context.Context, p peer) error {
 	if err := p.start(ctx, 1); err != nil {
 		return err
 	}
-	write := b.client(ctx, p, "ledger", "write", "--ensemble", "1", "--write-quorum", "1", "--ack-quorum", "1", "--split", "64KiB", "-")
+	write := b.clientCommand(ctx, p, "ledger", "write", "--ensemble", "1", "--write-quorum", "1", "--ack-quorum", "1", "--split", "64KiB", "-")
 	write.Stdin = io.LimitReader(endless{}, catchUpBytes)
 	id, err := write.Output()
 	if err != nil {
@@ -56,61 +58,80 @@ func (b *benchmark) catchUp(ctx context.Context, p peer) error {
 		return err
 	}
 	r.Read = catchUpBytes / 1e6 / time.Since(start).Seconds()
-	if r.Alone, r.Beside, err = b.beside(ctx, p, ledger); err != nil {
+	if err := b.beside(ctx, p, ledger, &r); err != nil {
 		return err
 	}
 	b.reads[p.name()] = append(b.reads[p.name()], r)
-	fmt.Fprintf(os.Stderr, "  catch-up read: %.0f MB/s, the disk itself %.0f MB/s; p99 of writers %.2f ms alone, %.2f ms beside %d readers  %s\n",
-		r.Read, r.Disk, r.Alone/1e3, r.Beside/1e3, catchUpReaders, p.name())
+	b.say("catch-up read: %.0f MB/s, the disk itself %.0f MB/s; p99 of writers %.2f ms alone, %.2f ms beside %d readers of %.0f MB/s  %s",
+		r.Read, r.Disk, r.Alone/1e3, r.Beside/1e3, catchUpReaders, r.BesideRead, p.name())
 	return nil
 }
 
-// client is a client command for a peer's cluster.
-func (b *benchmark) client(ctx context.Context, p peer, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "bindery"), args...)
+// clientCommand is a client command for a peer's cluster.
+func (b *benchmark) clientCommand(ctx context.Context, p peer, args ...string) *exec.Cmd {
+	cmd := own(exec.CommandContext(ctx, filepath.Join(b.bin, "bindery"), args...))
 	cmd.Dir, cmd.Env = b.dir, clientEnv(p)
 	return cmd
 }
 
 // readLedger reads the cold ledger whole.
 func (b *benchmark) readLedger(ctx context.Context, p peer, ledger string) error {
-	read := b.client(ctx, p, "ledger", "read", ledger)
 	var n counter
-	read.Stdout = &n
+	if err := b.readInto(ctx, p, ledger, &n); err != nil {
+		return err
+	}
+	if n.Load() != catchUpBytes {
+		return fmt.Errorf("the cold ledger has %d bytes, %d were written", n.Load(), catchUpBytes)
+	}
+	return nil
+}
+
+func (b *benchmark) readInto(ctx context.Context, p peer, ledger string, w io.Writer) error {
+	read := b.clientCommand(ctx, p, "ledger", "read", ledger)
+	read.Stdout = w
 	var errs bytes.Buffer
 	read.Stderr = &errs
 	if err := read.Run(); err != nil {
 		return fmt.Errorf("read the cold ledger: %w: %s", err, bytes.TrimSpace(errs.Bytes()))
 	}
-	if n != catchUpBytes {
-		return fmt.Errorf("the cold ledger has %d bytes, %d were written", n, catchUpBytes)
-	}
 	return nil
 }
 
-// beside returns the p99 in us of writers at a fixed rate, by themselves and while readers go through the cold ledger.
-func (b *benchmark) beside(ctx context.Context, p peer, ledger string) (alone, beside float64, err error) {
-	writers := load{args: []string{"bench", "cluster", "--raw", "%BOOKIE%", "--rate", "5000"}}
-	f, err := b.measure(ctx, p, writers)
+// writersBeside are the writers whose p99 says what others cost them.
+func writersBeside() load {
+	return load{args: []string{"bench", "cluster", "--raw", "%BOOKIE%", "--rate", "5000"}, open: true}
+}
+
+// beside measures the p99 of writers at a fixed rate, by themselves and while readers go through the cold ledger.
+func (b *benchmark) beside(ctx context.Context, p peer, ledger string, r *catchUp) error {
+	f, err := b.measure(ctx, p, writersBeside())
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	reading, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
+	var n counter
+	var failed atomic.Pointer[error]
 	for range catchUpReaders {
 		wg.Go(func() {
 			for reading.Err() == nil {
-				if err := b.readLedger(reading, p, ledger); err != nil && reading.Err() == nil {
-					fmt.Fprintf(os.Stderr, "  a reader: %v\n", err)
+				if err := b.readInto(reading, p, ledger, &n); err != nil && reading.Err() == nil {
+					failed.CompareAndSwap(nil, &err)
 					return
 				}
 			}
 		})
 	}
-	g, err := b.measure(ctx, p, writers)
+	begun := time.Now()
+	g, err := b.measure(ctx, p, writersBeside())
+	r.BesideRead = float64(n.Load()) / 1e6 / time.Since(begun).Seconds()
 	stop()
 	wg.Wait()
-	return f.Latency["p99"], g.Latency["p99"], err
+	if err == nil && failed.Load() != nil {
+		err = *failed.Load()
+	}
+	r.Alone, r.Beside = f.Latency["p99"], g.Latency["p99"]
+	return err
 }
 
 // endless yields bytes that do not repeat soon.
@@ -125,10 +146,11 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-type counter int64
+// counter counts what is written to it.
+type counter struct{ atomic.Int64 }
 
 func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
+	c.Add(int64(len(p)))
 	return len(p), nil
 }
 

@@ -14,6 +14,7 @@ import (
 type ours struct {
 	b         *benchmark
 	p         *program
+	collects  bool
 	endpoints struct {
 		PID      int
 		Metadata string
@@ -30,8 +31,13 @@ func (o *ours) metadata() string    { return o.endpoints.Metadata }
 
 func (o *ours) start(ctx context.Context, bookies int) error {
 	_ = os.Remove(filepath.Join(o.data(), "endpoints.json"))
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.b.bin, "bindery"), "standalone", "--data-dir", o.data(), "--ports", "auto",
-		"--bookies", strconv.Itoa(bookies), "--set", "storage.memory="+o.b.memory, "--set", "log.level=info")
+	args := []string{"standalone", "--data-dir", o.data(), "--ports", "auto", "--bookies", strconv.Itoa(bookies), "--set", "storage.memory=" + o.b.memory, "--set", "log.level=info"}
+	if o.collects {
+		for _, s := range collectSettings {
+			args = append(args, "--set", s)
+		}
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.b.bin, "bindery"), args...)
 	var err error
 	if o.p, err = launch(cmd, filepath.Join(o.b.dir, "bindery.log")); err != nil {
 		return err
@@ -60,10 +66,16 @@ func (o *ours) ready(ctx context.Context) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
+// collectSettings have a standalone look for garbage every few seconds; its logs are of 64 MiB anyway.
+var collectSettings = []string{"gc.interval=10s", "gc.minor.every=10s"}
+
+func (o *ours) collectSoon() { o.collects = true }
+
 func (o *ours) stop() { stopAll([]*program{o.p}) }
 func (o *ours) kill() { killAll([]*program{o.p}) }
 
 func (o *ours) remove() {
 	o.kill()
+	o.p, o.collects = nil, false
 	_ = os.RemoveAll(o.data())
 }

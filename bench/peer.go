@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +14,8 @@ import (
 
 // peer is a store that is measured: ours, or one that is set beside it on the same disk with the same durability.
 type peer interface {
+	// collectSoon has the bookies that are started from now on look for garbage every few seconds, and keep small logs.
+	collectSoon()
 	// start starts a number of bookies on what the directory holds, and returns when they serve.
 	start(ctx context.Context, bookies int) error
 	// stop ends the bookies as an operator does, kill as a power failure would but for the page cache.
@@ -49,7 +52,7 @@ func launch(cmd *exec.Cmd, output string) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd.Stdout, cmd.Stderr = out, out
+	own(cmd).Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, out.Close())
 	}
@@ -96,6 +99,9 @@ func (p *program) tail() string {
 func stopAll(list []*program) {
 	var wg sync.WaitGroup
 	for _, p := range list {
+		if p == nil {
+			continue
+		}
 		wg.Go(func() {
 			_ = p.cmd.Process.Signal(syscall.SIGTERM)
 			select {
@@ -109,6 +115,7 @@ func stopAll(list []*program) {
 }
 
 func killAll(list []*program) {
+	list = slices.DeleteFunc(slices.Clone(list), func(p *program) bool { return p == nil })
 	for _, p := range list {
 		_ = p.cmd.Process.Kill()
 	}

@@ -11,7 +11,7 @@ import (
 
 // report is a run in figures: what the tables, the page and other programs are made from.
 type report struct {
-	Schema   string    `json:"schema"` // bindery-bench/1
+	Schema   string    `json:"schema"` // bindery-bench/2
 	Date     time.Time `json:"date"`
 	Machine  machine   `json:"machine"`
 	Settings settings  `json:"settings"`
@@ -19,6 +19,7 @@ type report struct {
 	Loads    []loadRow `json:"loads"`
 	Starts   []peerRow `json:"starts"`
 	Reads    []peerRow `json:"catch_up"`
+	Collect  []peerRow `json:"collection"`
 	Steal    float64   `json:"highest_steal_share"`
 	Packages string    `json:"packages,omitempty"` // output of the packages' own benchmarks
 }
@@ -34,7 +35,12 @@ type machine struct {
 
 type settings struct {
 	Rounds   int      `json:"rounds"`
-	Seconds  float64  `json:"seconds_per_figure"`
+	Seconds  float64  `json:"closed_loop_s"`
+	Open     float64  `json:"open_loop_s"`
+	Warmup   float64  `json:"warmup_s"`
+	Args     []string `json:"flags"`              // of the run
+	LeftOut  []string `json:"left_out,omitempty"` // for lack of time
+	Failed   []string `json:"failed,omitempty"`   // what could not be measured, and why
 	Memory   string   `json:"storage_memory"`
 	Versions []string `json:"versions"`
 	Flags    []string `json:"apache_jvm_flags,omitempty"`
@@ -57,6 +63,7 @@ type diskRow struct {
 type loadRow struct {
 	Name     string    `json:"name"`
 	OpenLoop bool      `json:"open_loop,omitempty"` // the rate was given
+	Tail     bool      `json:"tail,omitempty"`      // latency is from an add's acknowledgement to a reader that follows
 	Peers    []peerRow `json:"peers"`
 }
 
@@ -95,14 +102,17 @@ var columns = []struct {
 // report sums up the rounds.
 func (b *benchmark) report(packages string) *report {
 	r := &report{
-		Schema: "bindery-bench/1", Date: time.Now().UTC().Truncate(time.Second), Packages: packages,
-		Machine:  machine{runtime.NumCPU(), processor(), firstLine("/proc/sys/kernel/osrelease"), runtime.GOOS + "/" + runtime.GOARCH, strings.TrimPrefix(runtime.Version(), "go"), fileSystem(b.dir)},
-		Settings: settings{Rounds: b.rounds, Seconds: b.duration.Seconds(), Memory: b.memory, Versions: []string{b.version}},
+		Schema: "bindery-bench/2", Date: time.Now().UTC().Truncate(time.Second), Packages: packages,
+		Machine: machine{runtime.NumCPU(), processor(), firstLine("/proc/sys/kernel/osrelease"), runtime.GOOS + "/" + runtime.GOARCH, strings.TrimPrefix(runtime.Version(), "go"), fileSystem(b.dir)},
+		Settings: settings{
+			Rounds: b.rounds, Seconds: b.duration.Seconds(), Open: b.open.Seconds(), Warmup: b.warmup.Seconds(), Memory: b.memory,
+			Versions: []string{b.version}, Args: b.args, LeftOut: b.leftOut, Failed: b.failures,
+		},
 	}
 	names := []string{"", (&ours{}).name()}
 	if b.apache {
 		names = append(names, (&apacheBookies{}).name())
-		r.Settings.Versions = append(r.Settings.Versions, "Apache BookKeeper "+apache.BookKeeperVersion, "Apache ZooKeeper "+apache.ZooKeeperVersion)
+		r.Settings.Versions = append(r.Settings.Versions, "Apache BookKeeper "+apache.BookKeeperVersion, "Apache ZooKeeper "+apache.ZooKeeperVersion, "bookkeeper-perf "+apache.PerfVersion)
 		r.Settings.Flags = bookieFlags
 	}
 	for _, size := range []int{4 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20} {
@@ -110,10 +120,12 @@ func (b *benchmark) report(packages string) *report {
 		for _, d := range b.disk {
 			p50, mb = append(p50, d.P50[size]), append(mb, d.MB[size])
 		}
-		r.Disk = append(r.Disk, diskRow{size, median(p50), median(mb)})
+		if row := (diskRow{size, median(p50), median(mb)}); row.MB.Max > 0 {
+			r.Disk = append(r.Disk, row)
+		}
 	}
-	for _, l := range loads() {
-		row := loadRow{Name: l.name, OpenLoop: slices.Contains(l.args, "--rate")}
+	for _, l := range append(loads(), perfLoads()...) {
+		row := loadRow{Name: l.name, OpenLoop: l.open, Tail: l.tail}
 		var first []figure
 		for _, name := range names {
 			fs := b.figures[l.name][name]
@@ -124,12 +136,10 @@ func (b *benchmark) report(packages string) *report {
 			for _, c := range columns {
 				p.Values[c.key] = median(each(fs, c.of))
 			}
-			share := make([]float64, len(fs))
-			for i, f := range fs {
-				share[i] = f.MB / b.disk[i].best()
+			for _, f := range fs {
 				r.Steal = max(r.Steal, f.Steal)
 			}
-			p.Values["share_of_disk"] = median(share)
+			p.Values["share_of_disk"] = median(each(fs, func(f figure) float64 { return f.MB / max(f.Disk, 1) }))
 			if first == nil {
 				first = fs
 			} else {
@@ -156,7 +166,19 @@ func (b *benchmark) report(packages string) *report {
 				"share_of_disk":          median(each(c, func(c catchUp) float64 { return c.Read / c.Disk })),
 				"writers_p99_ms":         median(each(c, func(c catchUp) float64 { return c.Alone / 1e3 })),
 				"writers_p99_ms_readers": median(each(c, func(c catchUp) float64 { return c.Beside / 1e3 })),
-				"writers_p99_ratio":      median(each(c, func(c catchUp) float64 { return c.Beside / c.Alone })),
+				"writers_p99_ratio":      median(each(c, func(c catchUp) float64 { return c.Beside / max(c.Alone, 1) })),
+				"readers_mb_per_s":       median(each(c, func(c catchUp) float64 { return c.BesideRead })),
+			}})
+		}
+		if c := b.collections[name]; len(c) > 0 {
+			r.Collect = append(r.Collect, peerRow{Peer: name, Clean: true, Values: map[string]value{
+				"freed_mb":             median(each(c, func(c collected) float64 { return c.Freed / 1e6 })),
+				"wait_s":               median(each(c, func(c collected) float64 { return c.Wait })),
+				"seconds":              median(each(c, func(c collected) float64 { return c.Seconds })),
+				"freed_mb_per_s":       median(each(c, func(c collected) float64 { return c.Freed / 1e6 / max(c.Seconds, 0.1) })),
+				"writers_p99_ms":       median(each(c, func(c collected) float64 { return c.Alone / 1e3 })),
+				"writers_p99_ms_gc":    median(each(c, func(c collected) float64 { return c.Beside / 1e3 })),
+				"writers_p99_gc_ratio": median(each(c, func(c collected) float64 { return c.Beside / max(c.Alone, 1) })),
 			}})
 		}
 	}
@@ -168,9 +190,13 @@ func ratios(first, fs []figure) map[string]value {
 	m := map[string]value{}
 	for _, c := range columns {
 		var list []float64
-		for i := range min(len(first), len(fs)) {
-			if a := c.of(first[i]); a > 0 {
-				list = append(list, c.of(fs[i])/a)
+		for _, f := range fs {
+			i := slices.IndexFunc(first, func(o figure) bool { return o.Round == f.Round })
+			if i < 0 {
+				continue
+			}
+			if a, b := c.of(first[i]), c.of(f); a > 0 && b > 0 {
+				list = append(list, b/a)
 			}
 		}
 		if len(list) > 0 {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -18,29 +17,32 @@ type started struct {
 	Replayed float64 // journal bytes in that; 0 = unknown
 }
 
-// restart starts a peer that was stopped, looks at it idle, kills it under load and starts it once more. It leaves it stopped.
+// restart fills a peer, stops it, looks at it idle after a start, kills it under load and starts it once more.
 func (b *benchmark) restart(ctx context.Context, p peer) error {
 	var r started
 	if err := p.start(ctx, 1); err != nil {
 		return err
 	}
-	select { // it settles
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(time.Second):
+	if err := b.prime(ctx, p, 1); err != nil {
+		return err
 	}
+	p.stop()
+	if err := p.start(ctx, 1); err != nil {
+		return err
+	}
+	pause(ctx, time.Second) // it settles
 	r.Idle = float64(loadgen.ResidentBytes(p.pids()[0]))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_, _ = b.command(ctx, p, "bindery", "bench", "cluster", "--raw", p.addresses()[0], "--outstanding", "2000", "--duration", "1h", "--warmup", "0s") // its server is killed
 	}()
-	select {
-	case <-ctx.Done():
-	case <-time.After(2 * b.duration):
-	}
+	pause(ctx, primeTimes*b.duration)
 	p.kill()
 	<-done
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	start := time.Now()
 	if err := p.start(ctx, 1); err != nil {
 		return err
@@ -51,7 +53,7 @@ func (b *benchmark) restart(ctx context.Context, p peer) error {
 		r.Replayed = replayed(o.p.out.Name())
 	}
 	b.starts[p.name()] = append(b.starts[p.name()], r)
-	fmt.Fprintf(os.Stderr, "  start after kill -9: %.2f s, %.0f MB replayed; idle: %.0f MB resident  %s\n", r.Seconds, r.Replayed/1e6, r.Idle/1e6, p.name())
+	b.say("start after kill -9: %.2f s, %.0f MB replayed; idle: %.0f MB resident  %s", r.Seconds, r.Replayed/1e6, r.Idle/1e6, p.name())
 	return nil
 }
 

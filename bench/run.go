@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,25 +20,34 @@ import (
 
 // benchmark is one run of all loads.
 type benchmark struct {
-	bin, dir, out, memory, only, version string
-	rounds                               int
-	duration                             time.Duration
-	packages, apache                     bool
+	bin, dir, out, memory, version string
+	args                           []string // that the run was given
+	only                           *regexp.Regexp
+	rounds                         int
+	duration, open, warmup, within time.Duration
+	packages, apache               bool
 
-	disk    []disk                         // per round
-	figures map[string]map[string][]figure // per load, peer and round
-	starts  map[string][]started           // per peer and round
-	reads   map[string][]catchUp           // per peer and round
+	progress progress
+	leftOut  []string // for lack of time
+	failures []string // steps that failed, with why
+
+	disk        []disk                         // per round
+	figures     map[string]map[string][]figure // per load, peer and round
+	starts      map[string][]started           // per peer and round
+	reads       map[string][]catchUp           // per peer and round
+	collections map[string][]collected         // per peer and round
 }
 
 // figure is what a load gave in one round.
 type figure struct {
+	Round     int
 	PerSecond float64            // adds or records
 	MB        float64            `json:"payload_mb_per_s"`
 	Latency   map[string]float64 `json:"latency_us"`
 	CPU       float64            // server seconds per million adds; 0 = not measured
 	RSS       float64            // server bytes
 	Written   float64            // disk bytes per payload byte
+	Disk      float64            // MB/s, the disk's best of this round
 	Steal     float64
 	Failed    bool
 }
@@ -62,34 +72,60 @@ func (b *benchmark) run(ctx context.Context) error {
 			return err
 		}
 	}
-	b.figures, b.starts, b.reads = map[string]map[string][]figure{}, map[string][]started{}, map[string][]catchUp{}
+	b.figures, b.starts, b.reads, b.collections = map[string]map[string][]figure{}, map[string][]started{}, map[string][]catchUp{}, map[string][]collected{}
+	b.progress = progress{begun: time.Now(), total: time.Duration(b.rounds) * b.round()}
 	for round := range b.rounds {
-		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, b.rounds)
+		name := fmt.Sprintf("round %d of %d", round+1, b.rounds)
+		if round > 0 && b.late(name, b.diskTakes()) {
+			break
+		}
+		b.say("%s", name)
 		d, err := b.measureDisk(ctx)
 		if err != nil {
 			return err
 		}
 		b.disk = append(b.disk, d)
-		for _, kind := range []string{"", "one", "three"} {
-			if err := b.measureKind(ctx, kind); err != nil {
+		b.progress.add(b.diskTakes())
+		for _, st := range b.stages() {
+			if err := b.stage(ctx, st); err != nil {
 				return err
 			}
 		}
 	}
 	allocations := ""
 	if b.packages {
+		b.say("the packages' own benchmarks")
 		var err error
 		if allocations, err = goBenchmarks(ctx); err != nil {
 			return err
 		}
 	}
-	return b.report(allocations).write(b.out)
+	if err := b.report(allocations).write(b.out); err != nil {
+		return err
+	}
+	if len(b.failures) > 0 {
+		return fmt.Errorf("%d figures are missing: %s", len(b.failures), strings.Join(b.failures, "; "))
+	}
+	return nil
+}
+
+// fail notes that something could not be measured. The rest goes on, unless the run was interrupted.
+func (b *benchmark) fail(ctx context.Context, what string, p peer, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if p != nil {
+		what += " on " + p.name()
+	}
+	b.failures = append(b.failures, fmt.Sprintf("%s: %v", what, err))
+	b.say("FAILED: %s: %v", what, err)
+	return nil
 }
 
 // command runs one of the programs to its end and returns its standard output; clients of it find the cluster of a peer. A run
 // that was not clean (exit 1 with a report) is no reason to stop: the table marks it.
 func (b *benchmark) command(ctx context.Context, p peer, name string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(b.bin, name), args...)
+	cmd := own(exec.CommandContext(ctx, filepath.Join(b.bin, name), args...))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.Dir, cmd.Env = b.dir, clientEnv(p)
@@ -112,7 +148,7 @@ func clientEnv(p peer) []string {
 func (b *benchmark) measureDisk(ctx context.Context) (disk, error) {
 	d := disk{MB: map[int]float64{}, P50: map[int]float64{}}
 	// Peers are at rest between rounds, but may run.
-	out, err := b.command(ctx, nil, "iobench", "sync", b.dir, "--duration", (2 * b.duration).String(), "--output", "json", "--quiet", "--allow-live")
+	out, err := b.command(ctx, nil, "iobench", "sync", b.dir, "--duration", (primeTimes * b.duration).String(), "--output", "json", "--quiet", "--allow-live")
 	if err != nil {
 		return d, err
 	}
@@ -136,84 +172,123 @@ func (b *benchmark) measureDisk(ctx context.Context) (disk, error) {
 	return d, nil
 }
 
-// measureKind runs all loads of one kind on all peers, one peer after the other for each load, and with a single bookie what a
-// start and a catch-up read take.
-func (b *benchmark) measureKind(ctx context.Context, kind string) (err error) {
-	var list []load
-	for _, l := range loads() {
-		if l.server == kind && strings.Contains(l.name, b.only) {
-			list = append(list, l)
+// stage runs the steps of a stage, each on one peer after the other, and takes its servers and their data away.
+func (b *benchmark) stage(ctx context.Context, st stage) error {
+	first := time.Duration(len(st.peers)) * st.steps[0].takes
+	if st.bookies > 0 && b.late("all of "+st.name+" from "+st.steps[0].name+" on", b.begins(st)+first) {
+		for _, s := range st.steps[1:] {
+			b.progress.add(time.Duration(len(st.peers)) * s.takes)
 		}
-	}
-	if len(list) == 0 {
 		return nil
 	}
-	peers := b.peers()
-	if kind == "" {
-		peers = []peer{nil}
+	defer func() {
+		for _, p := range st.peers {
+			if p != nil {
+				p.remove()
+			}
+		}
+		b.settle(ctx)
+	}()
+	for _, p := range st.peers {
+		if st.bookies == 0 {
+			break
+		}
+		err := p.start(ctx, st.bookies)
+		if err == nil {
+			err = b.prime(ctx, p, st.bookies)
+		}
+		if err != nil {
+			return b.fail(ctx, "all of "+st.name, p, err)
+		}
 	}
-	for _, p := range peers {
-		if p == nil {
+	b.progress.add(b.begins(st))
+	for _, s := range st.steps {
+		if b.late(s.name, time.Duration(len(st.peers))*s.takes) {
 			continue
 		}
-		defer p.remove()
-		if err := p.start(ctx, bookiesOf[kind]); err != nil {
-			return fmt.Errorf("%s: %w", p.name(), err)
-		}
-		if err := b.prime(ctx, p, kind); err != nil {
-			return fmt.Errorf("%s: %w", p.name(), err)
-		}
-	}
-	for _, l := range list {
-		for _, p := range peers {
-			name := ""
-			if p != nil {
-				name = p.name()
+		for _, p := range st.peers {
+			err := s.run(ctx, p)
+			if p != nil && st.bookies == 0 {
+				p.remove()
+				b.settle(ctx)
 			}
-			f, err := b.measure(ctx, p, l)
 			if err != nil {
-				return fmt.Errorf("%s: %s: %w", name, l.name, err)
+				if err := b.fail(ctx, s.name, p, err); err != nil {
+					return err
+				}
 			}
-			if b.figures[l.name] == nil {
-				b.figures[l.name] = map[string][]figure{}
-			}
-			b.figures[l.name][name] = append(b.figures[l.name][name], f)
-			fmt.Fprintf(os.Stderr, "  %-48s %9.0f/s  p99 %.2f ms  %s\n", l.name, f.PerSecond, f.Latency["p99"]/1e3, name)
+			b.progress.add(s.takes)
 		}
-	}
-	if kind != "one" || b.only != "" {
-		return nil
-	}
-	for _, p := range peers { // the others would wake up in between
-		p.stop()
-	}
-	for _, p := range peers {
-		if err := errors.Join(b.restart(ctx, p), b.catchUp(ctx, p)); err != nil {
-			return fmt.Errorf("%s: %w", p.name(), err)
-		}
-		p.remove()
 	}
 	return nil
 }
 
-// bookiesOf is how many bookies serve a kind of load.
-var bookiesOf = map[string]int{"one": 1, "three": 3}
+// settleTime is how long the disk gets after data was removed: a file system mounted with discard hands what becomes free to
+// the device, which holds up everybody's writes meanwhile.
+const settleTime = 3 * time.Second
+
+// settle lets the disk finish what the removal of data has begun, so that the next figure does not pay for it.
+func (b *benchmark) settle(ctx context.Context) {
+	if d, err := os.Open(b.dir); err == nil {
+		_ = d.Sync() // commits the removal; if it does not, the wait has to do
+		_ = d.Close()
+	}
+	pause(ctx, settleTime)
+}
+
+// pause waits, or less if ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
 
 // prime drives a new server until its journals have used more segments than they keep.
-func (b *benchmark) prime(ctx context.Context, p peer, kind string) error {
-	args := []string{"bench", "cluster", "--outstanding", "1000", "--duration", (2 * b.duration).String(), "--warmup", "0s"}
-	if kind == "one" {
+func (b *benchmark) prime(ctx context.Context, p peer, bookies int) error {
+	args := []string{"bench", "cluster", "--outstanding", "1000", "--duration", (primeTimes * b.duration).String(), "--warmup", "0s"}
+	if bookies == 1 {
 		args = append(args, "--raw", p.addresses()[0])
 	}
 	_, err := b.command(ctx, p, "bindery", args...)
 	return err
 }
 
+// load measures a load on a peer and keeps the figure.
+func (b *benchmark) load(ctx context.Context, p peer, l load) error {
+	f, err := b.measure(ctx, p, l)
+	if err != nil {
+		return err
+	}
+	b.keep(l.name, p, f)
+	return nil
+}
+
+// keep keeps a figure of this round.
+func (b *benchmark) keep(name string, p peer, f figure) {
+	on := ""
+	if p != nil {
+		on = p.name()
+	}
+	f.Round, f.Disk = len(b.disk), b.disk[len(b.disk)-1].best()
+	if b.figures[name] == nil {
+		b.figures[name] = map[string][]figure{}
+	}
+	b.figures[name][on] = append(b.figures[name][on], f)
+	b.say("%-48s %9.0f/s  p99 %.2f ms  %s", name, f.PerSecond, f.Latency["p99"]/1e3, on)
+}
+
 // measure runs one load.
 func (b *benchmark) measure(ctx context.Context, p peer, l load) (figure, error) {
-	args := append(append([]string{}, l.args...), "--duration", b.duration.String(), "--output", "json")
+	args := append(append([]string{}, l.args...), "--duration", b.measured(l).String(), "--output", "json")
 	if p != nil {
-		args = append(args, "--warmup", "2s")
+		warmup := b.warmup
+		if l.time > 0 {
+			warmup = 0
+		}
+		args = append(args, "--warmup", warmup.String())
 		for _, pid := range p.pids() {
 			args = append(args, "--pid", strconv.Itoa(pid))
 		}
@@ -236,6 +311,9 @@ func (b *benchmark) measure(ctx context.Context, p peer, l load) (figure, error)
 			RSS     float64 `json:"resident_bytes"`
 			Written float64 `json:"disk_bytes"`
 		} `json:"server"`
+		Tail *struct {
+			Latency map[string]float64 `json:"latency_us"`
+		} `json:"tail"`
 		StealShare float64 `json:"steal_share"`
 	}
 	if jerr := json.Unmarshal(out, &r); jerr != nil {
@@ -243,18 +321,21 @@ func (b *benchmark) measure(ctx context.Context, p peer, l load) (figure, error)
 	}
 	f := r.figure
 	f.PerSecond, f.Steal, f.Failed = r.Adds+r.Records, r.StealShare, err != nil
+	if r.Tail != nil {
+		f.Latency = r.Tail.Latency
+	}
 	if r.Server != nil {
 		f.CPU, f.RSS = r.Server.CPU, r.Server.RSS
 		if bytes := r.Total * r.Size; bytes > 0 {
 			f.Written = r.Server.Written / bytes
 		}
 	}
-	return f, nil
+	return f, context.Cause(ctx)
 }
 
 // goBenchmarks runs the packages' own benchmarks, which count allocations.
 func goBenchmarks(ctx context.Context) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", "300ms", "-timeout", "30m", "./journal/...", "./bookie/...", "./internal/wire/...", "./internal/digest/...")
+	cmd := own(exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", "300ms", "-timeout", "30m", "./journal/...", "./bookie/...", "./internal/wire/...", "./internal/digest/..."))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go test -bench: %w\n%s", err, out)

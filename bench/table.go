@@ -10,12 +10,22 @@ import (
 func (r *report) markdown() string {
 	var w strings.Builder
 	fmt.Fprintf(&w, "## %s\n\n", r.Date.Format("2006-01-02"))
-	fmt.Fprintf(&w, "%s. %d cores (%s), kernel %s, %s, %s, Go %s. %d rounds of %g s per figure, storage.memory = %s, load generator on the same cores. Median, then the range over the rounds.\n\n",
-		strings.Join(r.Settings.Versions, ", "), r.Machine.Cores, r.Machine.Processor, r.Machine.Kernel, r.Machine.FileSystem, r.Machine.OS, r.Machine.Go, r.Settings.Rounds, r.Settings.Seconds, r.Settings.Memory)
+	fmt.Fprintf(&w, "%s. %d cores (%s), kernel %s, %s, %s, Go %s. %d rounds; a closed loop is measured for %g s, an open one for %g s, after %g s of warming up; storage.memory = %s, load generator on the same cores. Median, then the range over the rounds.\n\n",
+		strings.Join(r.Settings.Versions, ", "), r.Machine.Cores, r.Machine.Processor, r.Machine.Kernel, r.Machine.FileSystem, r.Machine.OS, r.Machine.Go,
+		r.Settings.Rounds, r.Settings.Seconds, r.Settings.Open, r.Settings.Warmup, r.Settings.Memory)
+	if len(r.Settings.Args) > 0 {
+		fmt.Fprintf(&w, "Flags: `%s`.\n\n", strings.Join(r.Settings.Args, " "))
+	}
+	if len(r.Settings.LeftOut) > 0 {
+		fmt.Fprintf(&w, "**Left out for lack of time:** %s.\n\n", strings.Join(r.Settings.LeftOut, "; "))
+	}
+	if len(r.Settings.Failed) > 0 {
+		fmt.Fprintf(&w, "**Not measured:** %s.\n\n", strings.Join(r.Settings.Failed, "; "))
+	}
 	if len(r.Settings.Flags) > 0 {
 		fmt.Fprintf(&w, "Apache's bookies: DbLedgerStorage, journal synced, `%s`, the rest as shipped; metadata in ZooKeeper.\n\n", strings.Join(r.Settings.Flags, " "))
 	}
-	fmt.Fprintf(&w, "Disk, one durable write at a time, best method of each round (`iobench quick`):\n\n| group | p50 us | MB/s |\n|---|---|---|\n")
+	fmt.Fprintf(&w, "Disk, one durable write at a time, best method of each round (`iobench sync`):\n\n| group | p50 us | MB/s |\n|---|---|---|\n")
 	for _, d := range r.Disk {
 		fmt.Fprintf(&w, "| %d KiB | %s | %s |\n", d.Group>>10, d.P50.Text(0), d.MB.Text(1))
 	}
@@ -31,20 +41,30 @@ func (r *report) markdown() string {
 
 func (r *report) writeLoads(w *strings.Builder) {
 	fmt.Fprintf(w, "\n| load | on | /s | MB/s | share of the disk's best | p50 ms | p99 ms | p99.9 ms | CPU s per million | resident MB | disk bytes per payload byte |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
+	tails := false
 	for _, l := range r.Loads {
+		tails = tails || l.Tail
 		for _, p := range l.Peers {
 			name, v := p.Peer, p.Values
 			if !p.Clean {
 				name += " (NOT CLEAN)"
 			}
-			cpu, rss, written := "", "", ""
-			if p.Peer != "" {
-				cpu, rss, written = v["cpu_s_per_million"].Text(1), v["resident_mb"].Text(0), v["disk_bytes_per_byte"].Text(2)
-			}
+			cpu, rss, written := p.figure("cpu_s_per_million", 1), p.figure("resident_mb", 0), p.figure("disk_bytes_per_byte", 2)
 			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", l.Name, name, v["adds_per_s"].Text(0), v["payload_mb_per_s"].Text(1), v["share_of_disk"].Text(2),
 				v["p50_ms"].Text(2), v["p99_ms"].Text(2), v["p99.9_ms"].Text(2), cpu, rss, written)
 		}
 	}
+	if tails {
+		fmt.Fprintf(w, "\nLatencies of the rows `tail` are from an add's acknowledgement until a reader that follows its ledger has the entry. A bookie tells readers of an entry with the next one.\n")
+	}
+}
+
+// figure is a value as text, or nothing if it was not measured.
+func (p *peerRow) figure(key string, digits int) string {
+	if p.Values[key].Max == 0 {
+		return ""
+	}
+	return p.Values[key].Text(digits)
 }
 
 // writeRatios sets the peers beside ours: their figure divided by ours of the same round. Above 1 ours is the smaller one.
@@ -64,10 +84,18 @@ func (r *report) writeRatios(w *strings.Builder) {
 			if l.OpenLoop {
 				adds = "given"
 			}
-			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", l.Name, p.Peer, adds, p.Ratios["p50_ms"].Text(1), p.Ratios["p99_ms"].Text(1), p.Ratios["p99.9_ms"].Text(1),
-				p.Ratios["cpu_s_per_million"].Text(1), p.Ratios["resident_mb"].Text(1), p.Ratios["disk_bytes_per_byte"].Text(2))
+			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", l.Name, p.Peer, adds, p.ratio("p50_ms", 1), p.ratio("p99_ms", 1), p.ratio("p99.9_ms", 1),
+				p.ratio("cpu_s_per_million", 1), p.ratio("resident_mb", 1), p.ratio("disk_bytes_per_byte", 2))
 		}
 	}
+}
+
+// ratio is a ratio as text, or nothing if it was not measured.
+func (p *peerRow) ratio(key string, digits int) string {
+	if v, ok := p.Ratios[key]; ok {
+		return v.Text(digits)
+	}
+	return ""
 }
 
 func (r *report) writeRest(w *strings.Builder) {
@@ -83,11 +111,19 @@ func (r *report) writeRest(w *strings.Builder) {
 	}
 	if len(r.Reads) > 0 {
 		fmt.Fprintf(w, "\nCatch-up read of a cold ledger of 64 KiB entries through our client, and writers (5,000/s of 1 KiB) beside %d such readers:\n\n"+
-			"| on | MB/s | direct sequential reads of the same logs, MB/s | share | writers' p99 ms alone | with readers | ratio |\n|---|---|---|---|---|---|---|\n", catchUpReaders)
+			"| on | MB/s | direct sequential reads of the same logs, MB/s | share | writers' p99 ms alone | with readers | ratio | readers, MB/s together |\n|---|---|---|---|---|---|---|---|\n", catchUpReaders)
 	}
 	for _, p := range r.Reads {
 		v := p.Values
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s |\n", p.Peer, v["read_mb_per_s"].Text(0), v["disk_mb_per_s"].Text(0), v["share_of_disk"].Text(2), v["writers_p99_ms"].Text(2), v["writers_p99_ms_readers"].Text(2), v["writers_p99_ratio"].Text(1))
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", p.Peer, v["read_mb_per_s"].Text(0), v["disk_mb_per_s"].Text(0), v["share_of_disk"].Text(2), v["writers_p99_ms"].Text(2), v["writers_p99_ms_readers"].Text(2), v["writers_p99_ratio"].Text(1), v["readers_mb_per_s"].Text(0))
+	}
+	if len(r.Collect) > 0 {
+		fmt.Fprintf(w, "\nGarbage collection, looked for every 10 s, after %d of %d ledgers that share logs of 64 MiB were deleted, with writers (5,000/s of 1 KiB) beside it:\n\n"+
+			"| on | MB of logs freed | s until it begins | s from the first to the last | MB/s | writers' p99 ms before | meanwhile | ratio |\n|---|---|---|---|---|---|---|---|\n", collectLedgers-1, collectLedgers)
+	}
+	for _, p := range r.Collect {
+		v := p.Values
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", p.Peer, v["freed_mb"].Text(0), v["wait_s"].Text(0), v["seconds"].Text(1), v["freed_mb_per_s"].Text(0), v["writers_p99_ms"].Text(2), v["writers_p99_ms_gc"].Text(2), v["writers_p99_gc_ratio"].Text(1))
 	}
 }
 

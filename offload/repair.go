@@ -60,15 +60,25 @@ func (w *Worker) Repair(ctx context.Context, id ledger.ID, o RepairOptions) (Rep
 	if o.DryRun {
 		return out, nil
 	}
+	var stays []error
 	for _, shard := range out.Shards {
-		if err := w.repairShard(ctx, id, shard, away[shard], o.Drain); err != nil {
+		err := w.repairShard(ctx, id, shard, away[shard], o.Drain)
+		if errors.Is(err, errStays) {
+			stays = append(stays, fmt.Errorf("shard %d of ledger %d: %w", shard, id, err))
+			out.Shards = slices.DeleteFunc(slices.Clone(out.Shards), func(i int) bool { return i == shard })
+			continue
+		}
+		if err != nil {
 			return out, fmt.Errorf("repair shard %d of ledger %d: %w", shard, id, err)
 		}
 		w.m.repaired.Inc()
 	}
 	out.Manifests, err = w.repairManifests(ctx, id, out.Findings, o.Drain)
-	return out, err
+	return out, errors.Join(append(stays, err)...)
 }
+
+// errStays says that a shard stays on a target that can not be reached, since every other place is worse.
+var errStays = errors.New("its target can not be reached, and every other domain holds a shard of the ledger already: it stays where it is; bring the target back, or move all away from it with --drain")
 
 func hasFinding(fs []Finding, shard int) bool {
 	return slices.ContainsFunc(fs, func(f Finding) bool { return f.Shard == shard })
@@ -79,36 +89,49 @@ func unreachable(fs []Finding, target string) bool {
 }
 
 // newPlace chooses where a shard goes: where it was, unless that can not be, or a target whose domain holds fewest of the others. not
-// lists targets that are out of the question.
+// lists targets that are out of the question. A shard whose target just can not be reached may be as good as ever: it goes to no domain
+// that holds more of the others, so that a failure that passes costs no redundancy.
 func (w *Worker) newPlace(r *Record, shard int, away bool, not []string) (string, error) {
 	if p := r.Placement[shard].Target; !away && !slices.Contains(not, p) {
 		if _, err := w.o.Targets.store(p); err == nil {
 			return p, nil
 		}
 	}
+	own := r.Placement[shard]
 	best, least := "", int(^uint(0)>>1)
+	strict := away && !own.Missing && !slices.Contains(not, own.Target)
+	if strict {
+		least = w.load(r, shard, Place{own.Target, w.o.Targets.domain(own.Target)}) + 1
+	}
 	for _, p := range w.o.Targets.places {
-		if slices.Contains(not, p.Target) || p.Target == r.Placement[shard].Target {
+		if slices.Contains(not, p.Target) || p.Target == own.Target {
 			continue
 		}
-		load := 0
-		for i := range r.Placement {
-			switch {
-			case i == shard:
-			case r.Placement[i].Target == p.Target:
-				load += shardsMax + 1
-			case w.o.Targets.domain(r.Placement[i].Target) == p.Domain:
-				load += shardsMax
-			}
-		}
-		if load < least {
+		if load := w.load(r, shard, p); load < least {
 			best, least = p.Target, load
 		}
+	}
+	if best == "" && strict {
+		return "", errStays
 	}
 	if best == "" {
 		return "", errors.New("no other target can be written to: bring one back, or add one to the offload targets")
 	}
 	return best, nil
+}
+
+// load says how much of a ledger's other shards is where one of them could go.
+func (w *Worker) load(r *Record, shard int, at Place) (load int) {
+	for i := range r.Placement {
+		switch {
+		case i == shard:
+		case r.Placement[i].Target == at.Target:
+			load += shardsMax + 1
+		case w.o.Targets.domain(r.Placement[i].Target) == at.Domain:
+			load += shardsMax
+		}
+	}
+	return load
 }
 
 // unwritableError is a failure of the target that a shard was to go to.
@@ -278,11 +301,18 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 	r := s.record.Clone()
 	now := w.o.now().UnixMilli()
 	key := ManifestName(r.Attempt, id)
-	var keep []string
+	var keep, away []string
+	drop := func(t string) {
+		r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: staleManifest, Target: t, Since: now})
+	}
 	for _, t := range r.Manifest.Targets {
 		bad := slices.ContainsFunc(findings, func(f Finding) bool { return f.Target == t && f.Object == key })
-		if t == drain || bad && unreachable(findings, t) {
-			r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: staleManifest, Target: t, Since: now})
+		switch {
+		case t == drain:
+			drop(t)
+			continue
+		case bad && unreachable(findings, t):
+			away = append(away, t)
 			continue
 		}
 		if bad && t != good.target { // that one is good again
@@ -313,7 +343,14 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 	if len(keep) > r.Geometry.Parity {
 		causes = nil // others took what these did not
 	}
-	if slices.Equal(keep, s.record.Manifest.Targets) {
+	for _, t := range away { // its copy is given up for another one only: it may be as good as ever
+		if len(keep) > r.Geometry.Parity {
+			drop(t)
+		} else {
+			keep = append(keep, t)
+		}
+	}
+	if sameTargets(keep, s.record.Manifest.Targets) {
 		return copied, errors.Join(causes...)
 	}
 	if len(keep) == 0 {
@@ -322,6 +359,11 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 	r.Manifest.Targets = keep
 	_, err = w.o.Records.Write(ctx, id, r, s.version, LedgerCond{})
 	return copied, errors.Join(append(causes, err)...)
+}
+
+// sameTargets compares two lists in any order.
+func sameTargets(a, b []string) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(t string) bool { return !contains(b, t) })
 }
 
 func (w *Worker) copyManifest(ctx context.Context, target string, good *goodManifest, r *Record) error {

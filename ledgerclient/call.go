@@ -1,6 +1,7 @@
 package ledgerclient
 
 import (
+	"errors"
 	"time"
 
 	"github.com/binderylog/bindery/internal/ledger"
@@ -89,6 +90,14 @@ func answerOf(code wire.Code) ledger.Answer {
 
 // send sends a request whose answer goes to c.sink, or nowhere if that is nil.
 func (p *peer) send(proto wire.Proto, r *wire.Request, c *call, timeout time.Duration) {
+	if f := p.encode(proto, r, c); f != nil {
+		p.conn(proto).call(c, f, timeout)
+	}
+}
+
+// encode makes the frame of a request, and what its answer is matched by. One that can not be encoded has failed with that:
+// then there is no frame.
+func (p *peer) encode(proto wire.Proto, r *wire.Request, c *call) *frame {
 	r.Proto, r.Version = proto, byte(proto)
 	c.op = r.Op
 	c.kindOf, c.started = kindOf(r), time.Now()
@@ -111,8 +120,21 @@ func (p *peer) send(proto wire.Proto, r *wire.Request, c *call, timeout time.Dur
 		if c.sink != nil {
 			c.deliver()
 		}
-		return
+		return nil
 	}
 	f.b = b
-	p.conn(proto).call(c, f, timeout)
+	return f
+}
+
+// hungUp reports whether a bookie hung up on the first batch reads that it was sent: it does not know them, and is not sent
+// any more.
+func (x *call) hungUp() bool {
+	p := x.conn.peer
+	if x.op != wire.OpBatchRead || !errors.Is(x.err, errConnClosed) || p.answered.Load() {
+		return false
+	}
+	if !p.noBatch.Swap(true) {
+		p.client.o.Logger.Info("bookie does not know batch reads", "bookie", string(p.id))
+	}
+	return true
 }

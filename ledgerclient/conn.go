@@ -166,29 +166,56 @@ func (c *conn) call(x *call, f *frame, timeout time.Duration) {
 		}
 		return
 	}
-	w := &c.peer.client.wheel
-	n := ticks(timeout)
-	c.mu.Lock()
-	if c.err != nil {
-		x.err = c.err
-		c.mu.Unlock()
+	if !c.expect(timeout, x) {
 		f.drop()
 		x.deliver()
 		return
 	}
-	x.expiry = w.now.Load() + n + 1
+	c.enqueue(f)
+}
+
+// callAll is call for several requests, which have sinks and leave together: a bookie then meets them as one batch.
+func (c *conn) callAll(calls []*call, frames []*frame, timeout time.Duration) {
+	for _, x := range calls {
+		x.conn = c
+	}
+	if !c.expect(timeout, calls...) {
+		for i, x := range calls {
+			frames[i].drop()
+			x.deliver()
+		}
+		return
+	}
+	c.enqueue(frames...)
+}
+
+// expect registers calls, whose time runs from now on. It reports false if the connection is dead: then they have failed.
+func (c *conn) expect(timeout time.Duration, calls ...*call) bool {
+	w := &c.peer.client.wheel
+	n := ticks(timeout)
+	c.mu.Lock()
+	if c.err != nil {
+		for _, x := range calls {
+			x.err = c.err
+		}
+		c.mu.Unlock()
+		return false
+	}
 	if len(c.calls) == 0 {
 		c.owed = w.now.Load()
 	}
-	x.next = c.calls[x.key]
-	c.calls[x.key] = x
+	for _, x := range calls {
+		x.expiry = w.now.Load() + n + 1
+		x.next = c.calls[x.key]
+		c.calls[x.key] = x
+	}
 	arm := !c.armed
 	c.armed = true
 	c.mu.Unlock()
 	if arm {
 		w.after(min(n, ticks(time.Second)), c)
 	}
-	c.enqueue(f)
+	return true
 }
 
 // take removes and returns the oldest call that an answer matches.

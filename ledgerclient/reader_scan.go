@@ -2,7 +2,6 @@ package ledgerclient
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -308,15 +307,10 @@ func (s *scan) answer(x *call) {
 		return
 	}
 	a := x.answer()
-	p := x.conn.peer
 	if a == ledger.AnswerOK {
 		a = s.accept(c, x)
 	} else {
-		if x.op == wire.OpBatchRead && errors.Is(x.err, errConnClosed) && !p.answered.Load() {
-			// It hung up on the first batch reads that it was sent: it does not know them.
-			if !p.noBatch.Swap(true) {
-				s.r.client.o.Logger.Info("bookie does not know batch reads", "bookie", string(p.id))
-			}
+		if x.hungUp() {
 			s.send(c, x.index)
 			return
 		}

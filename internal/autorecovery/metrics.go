@@ -76,15 +76,15 @@ func newFigures() *figures {
 	return f
 }
 
-func (f *figures) read(n int, d time.Duration) {
-	f.entriesRead.Inc()
-	f.bytesRead.Add(n)
+func (f *figures) read(entries, bytes int, d time.Duration) {
+	f.entriesRead.Add(entries)
+	f.bytesRead.Add(bytes)
 	f.readLatency.Update(d.Seconds())
 }
 
-func (f *figures) wrote(n int, d time.Duration) {
-	f.entriesWritten.Inc()
-	f.bytesWritten.Add(n)
+func (f *figures) wrote(entries, bytes int, d time.Duration) {
+	f.entriesWritten.Add(entries)
+	f.bytesWritten.Add(bytes)
 	f.writeLatency.Update(d.Seconds())
 }
 

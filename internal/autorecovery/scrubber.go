@@ -138,7 +138,7 @@ func (c *scrubber) mendLedger(ctx context.Context, b LocalBookie, list []storage
 			continue
 		}
 		f := filling{s: s, cl: cl, id: id, m: m, lock: lock, copies: copies, p: place{fragment: i, index: index, bookie: self, last: last}}
-		if err := f.copyEntry(ctx, &plan, e, false); err != nil {
+		if err := f.copyRun(ctx, &plan, e, e, false); err != nil {
 			errs = errors.Join(errs, err)
 			continue
 		}

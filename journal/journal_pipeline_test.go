@@ -461,25 +461,27 @@ func TestTheNextGroupFillsMeanwhile(t *testing.T) {
 }
 
 func TestSetGroupWait(t *testing.T) {
-	j := mustStart(t, memfs.New(), "/j", Options{SegmentSize: 1 << 20, IO: IODSync})
-	require.Error(t, j.SetGroupWait(100*time.Microsecond))
-	require.NoError(t, j.SetGroupWait(20*time.Millisecond))
-	l := newListener()
-	start := time.Now()
-	for i := range 10 {
-		appendOne(t, j, i, 100, l)
+	synctest.Test(t, func(t *testing.T) {
+		j := mustStart(t, memfs.New(), "/j", Options{SegmentSize: 1 << 20, IO: IODSync})
+		require.Error(t, j.SetGroupWait(100*time.Microsecond))
+		require.NoError(t, j.SetGroupWait(20*time.Millisecond))
+		l := newListener()
+		start := time.Now()
+		for i := range 10 {
+			appendOne(t, j, i, 100, l)
+			j.Commit()
+		}
+		l.wait(10)
+		require.GreaterOrEqual(t, time.Since(start), 15*time.Millisecond)
+		require.EqualValues(t, 1, j.Stats().Groups)
+		require.NoError(t, j.SetGroupWait(0))
+		start = time.Now()
+		appendOne(t, j, 10, 100, l)
 		j.Commit()
-	}
-	l.wait(10)
-	require.GreaterOrEqual(t, time.Since(start), 15*time.Millisecond)
-	require.EqualValues(t, 1, j.Stats().Groups)
-	require.NoError(t, j.SetGroupWait(0))
-	start = time.Now()
-	appendOne(t, j, 10, 100, l)
-	j.Commit()
-	l.wait(11)
-	require.Less(t, time.Since(start), 15*time.Millisecond)
-	require.NoError(t, j.Close())
+		l.wait(11)
+		require.Less(t, time.Since(start), 15*time.Millisecond)
+		require.NoError(t, j.Close())
+	})
 }
 
 func TestAppendStates(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -39,13 +40,23 @@ type ZooKeeperServer struct {
 	cmd       *exec.Cmd
 }
 
+// listenFree listens on a free port below those that the system gives away by itself: it stays free until the server has it.
+func listenFree(ctx context.Context) (l net.Listener, err error) {
+	for range 100 {
+		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))); err == nil {
+			return l, nil
+		}
+	}
+	return nil, err
+}
+
 // NewZooKeeper prepares a server whose files and output are in dir, on a free port of the loopback interface.
 func NewZooKeeper(ctx context.Context, dir string, o ZooKeeperOptions) (*ZooKeeperServer, error) {
 	classPath, err := ClassPath(ctx, ZooKeeper())
 	if err != nil {
 		return nil, err
 	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	l, err := listenFree(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 var errNoAnswer = errors.New("no answer")
 
 // answerTimeout is how long a living bookie may keep a request.
-const answerTimeout = 30 * time.Second
+const answerTimeout = time.Minute
 
 // answer is what a bookie said; err is errNoAnswer or nil.
 type answer struct {
@@ -53,7 +53,7 @@ type conn struct {
 func dial(address string) (*conn, error) { return dialForm(address, wire.V2) }
 
 func dialForm(address string, form wire.Proto) (*conn, error) {
-	nc, err := net.DialTimeout("tcp", address, 5*time.Second)
+	nc, err := net.DialTimeout("tcp", address, answerTimeout)
 	if err != nil {
 		return nil, err
 	}

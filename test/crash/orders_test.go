@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -44,7 +43,7 @@ func requireDiedAtPoint(t *testing.T, p *process) {
 
 // order sends an operator's read-only order to bookie 1.
 func (p *process) order(readOnly bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	body := fmt.Sprintf(`{"readOnly":%t}`, readOnly)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, p.Admin+"/api/v1/bookie/state/readonly", strings.NewReader(body))
@@ -78,7 +77,7 @@ func TestCrashInAnOrder(t *testing.T) {
 
 func (p *process) isReadOnly(t *testing.T) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Admin+"/api/v2/status", nil)
 	require.NoError(t, err)

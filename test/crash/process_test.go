@@ -25,7 +25,7 @@ import (
 const bookies = 2
 
 // startTimeout is how long a start, replay included, may take.
-const startTimeout = 90 * time.Second
+const startTimeout = 3 * time.Minute
 
 // smallFiles makes segments, logs and caches so small that each round fills several, and collection quick.
 const smallFiles = "journal.segment=2097152,entrylog.size=4194304,write-cache.size=2097152,gc.grace-ms=100,intent.segment=1500"
@@ -147,7 +147,7 @@ func (p *process) dies() bool {
 	select {
 	case <-p.dead:
 		return true
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		return false
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -72,7 +73,7 @@ type result struct {
 	stdout, stderr string
 }
 
-const commandTimeout = 2 * time.Minute
+const commandTimeout = 5 * time.Minute
 
 // command runs bindery to its end in dir.
 func command(t *testing.T, dir string, stdin io.Reader, args ...string) result {
@@ -151,7 +152,7 @@ type server struct {
 	dir    string
 }
 
-const startTimeout = time.Minute
+const startTimeout = 3 * time.Minute
 
 // start starts a server and waits until its standard output has a line that starts with ready, or, with an empty ready,
 // returns at once.
@@ -232,7 +233,7 @@ func (s *server) endpoints() endpoints {
 // get fetches a page of the admin server.
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	resp, err := client.Get(url)
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -241,13 +242,18 @@ func get(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// freePort finds a port that nobody listens on.
+// freePort finds a port that nobody listens on, below those that the system gives away by itself: it stays free.
 func freePort(t *testing.T) int {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	return ln.Addr().(*net.TCPAddr).Port
+	for range 100 {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
+		if err == nil {
+			defer ln.Close()
+			return ln.Addr().(*net.TCPAddr).Port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
 }
 
 // refusesConnections checks that nothing listens on an address.

@@ -15,6 +15,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// notedIDs is what the bookies have noted of the ids drawn in their store, by file.
+func notedIDs(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "bindery-data", "bookie-*", "*", "current", "IDS"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	noted := map[string]string{}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		noted[name] = string(text)
+	}
+	return noted
+}
+
 // TestMetadataFromABackup puts an older backup of the metadata under bookies that hold ledgers made since. They are stopped
 // cleanly, or killed a moment after those ledgers were made. Nothing is written until an operator has said that the store is
 // right as it is, and a ledger made then is a new one: its id was never used, and it holds what was written to it.
@@ -37,12 +52,21 @@ func TestMetadataFromABackup(t *testing.T) {
 			require.NoError(t, os.CopyFS(backup, os.DirFS(metadata)))
 
 			s = standalone(t, dir)
+			before := notedIDs(t, dir)
 			newest := int64(-1)
 			for n := range 5 {
 				newest = max(newest, write(fmt.Sprintf("lost %d\n", n)+strings.Repeat("an entry that must not come back\n", 20)))
 			}
 			if end == "killed" {
-				time.Sleep(2 * time.Second) // bookies note the first new id at once, on a machine that lets them
+				require.Eventually(t, func() bool { // each bookie has noted that ids were drawn
+					now := notedIDs(t, dir)
+					for name, text := range before {
+						if now[name] == text {
+							return false
+						}
+					}
+					return true
+				}, time.Minute, 20*time.Millisecond)
 				s.kill()
 			} else {
 				require.Zero(t, s.stop(syscall.SIGTERM), s.stderr)

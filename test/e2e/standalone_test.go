@@ -52,7 +52,7 @@ func TestReadmeQuickStart(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, cmd.Start())
 	killAll := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	timer := time.AfterFunc(2*time.Minute, killAll)
+	timer := time.AfterFunc(6*time.Minute, killAll)
 	defer timer.Stop()
 	defer killAll()
 	require.NoError(t, cmd.Wait(), "stdout:\n%s\nstderr:\n%s", &out, &errs)
@@ -114,7 +114,8 @@ func TestKillNineWhileWriting(t *testing.T) {
 	var werr bytes.Buffer
 	w.Stderr = &werr
 	require.NoError(t, w.Start())
-	time.Sleep(1500 * time.Millisecond)
+	require.Eventually(t, func() bool { return strings.TrimSpace(ok(t, dir, "ledger", "ls")) != "" }, time.Minute, 50*time.Millisecond)
+	time.Sleep(time.Second) // it writes
 	s.kill()
 	_ = w.Process.Kill() // the client dies with the machine
 	_ = w.Wait()

@@ -42,7 +42,7 @@ var plain = ledgerSpec{ensemble: 3, write: 3, ack: 2, digest: "CRC32C"}
 
 const (
 	size     = 1000
-	patience = time.Minute // with what takes a moment
+	patience = 3 * time.Minute // with what takes a moment
 )
 
 // check compares what a reader returned.

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -57,6 +58,7 @@ func TestMemoryUnderOverload(t *testing.T) {
 	b := startBookie(t)
 	ctx, cancel := context.WithTimeout(t.Context(), *duration)
 	defer cancel()
+	b.watchDisk(ctx, t, cancel)
 	readableLedger, ownLedger := b.create(t, readable*largeEntry), b.create(t, 1)
 	peak := b.watchMemory(ctx, t)
 	var wg sync.WaitGroup
@@ -125,6 +127,9 @@ minor.every = "20s"
 major.below = 0.95
 [disk]
 allow_shared = true
+full_at = 0.999
+warn_at = 0.997
+resume_below = 0.998
 [http]
 listen = "127.0.0.1:%d"
 `, b.address, uri, b.dir, client, peer, b.dir, b.dir, budget, admin)
@@ -171,10 +176,15 @@ func (b *bookie) stop(t *testing.T) {
 }
 
 func freePort(t *testing.T) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for range 100 { // below the ports that the system gives away by itself, so that it stays free
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().(*net.TCPAddr).Port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
 }
 
 func waitFor(t *testing.T, address string) {
@@ -196,6 +206,31 @@ func serves(url string) bool {
 	}
 	_ = r.Body.Close()
 	return r.StatusCode == http.StatusOK
+}
+
+// watchDisk ends the load once half of what the disk had free is used up: what a full disk brings is not what is tested here.
+func (b *bookie) watchDisk(ctx context.Context, t *testing.T, end func()) {
+	free := func() int64 {
+		var s syscall.Statfs_t
+		if err := syscall.Statfs(b.dir, &s); err != nil {
+			t.Error(err)
+		}
+		return int64(s.Bavail) * s.Bsize
+	}
+	atStart := free()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for now := free(); now > atStart/2; now = free() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+		t.Logf("ended early: half of the %d MiB that were free are used up", atStart>>20)
+		end()
+	})
+	t.Cleanup(wg.Wait)
 }
 
 // watchMemory samples the bookie's memory; the returned function ends that and returns the highest sample.

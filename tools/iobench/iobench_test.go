@@ -186,21 +186,26 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 	c.Args = append(c.Args, "--duration", "1m")
 	c.Env = append(os.Environ(), childEnv+"=1")
 	require.NoError(t, c.Start())
-	writing := func() bool {
-		fds, _ := os.ReadDir(filepath.Join("/proc", itoa(c.Process.Pid), "fd"))
-		for _, fd := range fds {
-			if target, _ := os.Readlink(filepath.Join("/proc", itoa(c.Process.Pid), "fd", fd.Name())); strings.HasPrefix(target, dir) {
-				return true
-			}
-		}
-		return false
-	}
-	require.Eventually(t, writing, time.Minute, 20*time.Millisecond)
+	awaitWriting(t, c.Process.Pid, dir)
 	require.NoError(t, c.Process.Signal(syscall.SIGKILL))
 	require.Error(t, c.Wait())
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// awaitWriting waits until a process has a file of dir open.
+func awaitWriting(t *testing.T, pid int, dir string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		fds, _ := os.ReadDir(filepath.Join("/proc", itoa(pid), "fd"))
+		for _, fd := range fds {
+			if target, _ := os.Readlink(filepath.Join("/proc", itoa(pid), "fd", fd.Name())); strings.HasPrefix(target, dir) {
+				return true
+			}
+		}
+		return false
+	}, 2*time.Minute, 20*time.Millisecond)
 }
 
 // TestInterruptLeavesAValidResult: Ctrl-C ends with what was measured, and exit code 4.
@@ -213,7 +218,8 @@ func TestInterruptLeavesAValidResult(t *testing.T) {
 	var stderr bytes.Buffer
 	c.Stderr = &stderr
 	require.NoError(t, c.Start())
-	time.Sleep(3 * time.Second)
+	awaitWriting(t, c.Process.Pid, dir)
+	time.Sleep(2 * time.Second)
 	require.NoError(t, c.Process.Signal(os.Interrupt))
 	err := c.Wait()
 	var exited *exec.ExitError

@@ -16,7 +16,7 @@ import (
 
 func fetch(t *testing.T, c Credentials) (secret, error) {
 	t.Helper()
-	f, err := c.source(&http.Client{Timeout: 5 * time.Second}, "us-east-1")
+	f, err := c.source(&http.Client{Timeout: time.Minute}, "us-east-1")
 	require.NoError(t, err)
 	return f(context.Background())
 }

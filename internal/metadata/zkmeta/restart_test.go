@@ -26,17 +26,17 @@ func (z *server) openFor(t *testing.T, o Options) *Store {
 // registration. What was acknowledged is there, nothing happens that nobody asked for, the session lives on, and the watch
 // misses nothing.
 func TestRestartUnderLoad(t *testing.T) {
-	z := startServer(t, 2000)
+	z := startServer(t, 6000) // sessions of up to two minutes
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	const writers, restarts = 4, 2
 
-	bookies := metadata.NewBookies(z.openFor(t, Options{SessionTTL: 30 * time.Second}), "/ledgers")
+	bookies := metadata.NewBookies(z.openFor(t, Options{SessionTTL: 2 * time.Minute}), "/ledgers")
 	reg, err := bookies.Register(ctx, "b1:3181", metadata.ServiceInfo{}, false, time.Second)
 	require.NoError(t, err)
 
 	watched := make(chan map[string]string)
-	events := z.openFor(t, Options{SessionTTL: 30 * time.Second}).Watch(ctx, "/count/")
+	events := z.openFor(t, Options{SessionTTL: 2 * time.Minute}).Watch(ctx, "/count/")
 	go func() {
 		last := map[string]string{}
 		for ev := range events {
@@ -54,7 +54,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	var acked, unknown [writers]int
 	var wg sync.WaitGroup
 	for w := range writers {
-		s := z.openFor(t, Options{SessionTTL: 40 * time.Second, Timeout: 2 * time.Minute})
+		s := z.openFor(t, Options{SessionTTL: 2 * time.Minute, Timeout: 2 * time.Minute})
 		key := fmt.Sprintf("/count/%d", w)
 		wg.Go(func() {
 			for !stop.Load() || acked[w] == 0 {

@@ -369,18 +369,14 @@ func (c *Client) Ledgers(ctx context.Context) iter.Seq2[LedgerID, error] {
 	}
 }
 
-// Metadata returns the record of a ledger as it is stored now.
+// Metadata returns the record of a ledger as it is stored now, of one that bookies gave up as it was then.
 func (c *Client) Metadata(ctx context.Context, id LedgerID) (*Metadata, error) {
 	if err := c.err(); err != nil {
 		return nil, err
 	}
 	m, _, err := c.views.Ledgers.Read(ctx, id)
 	if errors.Is(err, metadata.ErrNoLedger) && c.tier != nil {
-		h, err := c.openTier(ctx, id)
-		if err != nil {
-			return nil, fmt.Errorf("ledger %d: %w", id, err)
-		}
-		return h.Metadata().Clone(), nil
+		m, err = c.OffloadRecords().Offloaded(ctx, id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ledger %d: %w", id, metaError(err))

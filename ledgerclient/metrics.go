@@ -76,8 +76,13 @@ func newClientMetrics(c *Client) *clientMetrics {
 // them. They are per client: a process with several gives each page entry a label, or shows one.
 func (c *Client) Metrics() *metrics.Set { return c.m.set }
 
-// WritePrometheus writes the client's figures in Prometheus's text format.
-func (c *Client) WritePrometheus(w io.Writer) { c.m.set.WritePrometheus(w) }
+// WritePrometheus writes the client's figures in Prometheus's text format, with those of its reads from the tier if it knows one.
+func (c *Client) WritePrometheus(w io.Writer) {
+	c.m.set.WritePrometheus(w)
+	if c.tier != nil {
+		c.tier.WriteMetrics(w)
+	}
+}
 
 // opKind sorts requests for the figures of a bookie.
 type opKind uint8

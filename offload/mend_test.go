@@ -2,7 +2,9 @@ package offload
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -154,6 +156,83 @@ func TestScrubComparesWithTheBookies(t *testing.T) {
 	require.Empty(t, findings)
 	_, err = x.VerifyAgainstBookies(t.Context(), ledger.ID(99))
 	require.ErrorIs(t, err, ErrNotOffloaded)
+}
+
+// TestStatusShowsStagesRedundancyAndAge: what a console asks for.
+func TestStatusShowsStagesRedundancyAndAge(t *testing.T) {
+	w, l := offloaded(t, 5, Geometry{2, 2}, ledgerSpec{sizes: even(500, 1000)})
+	x := w.worker("s", func(o *Options) { o.Geometry = Geometry{2, 2} })
+	defer x.Close()
+	second := w.add(ledgerSpec{seed: 1, sizes: even(500, 1000)})
+	var during Status
+	w.onRead = func(e ledger.EntryID) {
+		if e == 100 {
+			w.onRead = nil
+			var err error
+			during, err = x.Status(t.Context(), -1, 10)
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, x.Offload(t.Context(), second.id))
+	require.Len(t, during.Ledgers, 2)
+	require.Equal(t, StageUploading, during.Ledgers[1].Stage)
+	require.Equal(t, "UPLOADING", during.Ledgers[1].State)
+	require.EqualValues(t, 100_000, during.Ledgers[1].Done)
+	require.EqualValues(t, 500_000, during.Ledgers[1].Total)
+
+	target, key := w.shard(l, 1)
+	require.NoError(t, w.stores[target].Delete(t.Context(), key))
+	w.advance(3 * time.Hour)
+	_, err := x.Verify(t.Context(), l.id, VerifyHead)
+	require.NoError(t, err)
+	_, err = x.Clean(t.Context())
+	require.NoError(t, err)
+	s, err := x.Status(t.Context(), -1, 10)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"COMPLETE": 2}, s.States)
+	require.Equal(t, map[string]int{"1": 1, "2": 1}, s.Redundancy)
+	require.Equal(t, 1, s.Degraded)
+	require.InDelta(t, 3*3600, s.ScrubAge, 1)
+	require.EqualValues(t, 1_000_000, s.Payload)
+	require.InDelta(t, 2_000_000, s.Stored, 100_000)
+	require.Equal(t, 1, s.Ledgers[0].Missing)
+	require.Equal(t, 1, *s.Ledgers[0].Redundancy)
+	require.InDelta(t, 3*3600, *s.Ledgers[0].ScrubAge, 1)
+	var text strings.Builder
+	x.WriteMetrics(&text)
+	for _, line := range []string{
+		`bindery_offload_ledgers{state="COMPLETE"} 2`, `bindery_offload_ledgers_by_redundancy{left="1"} 1`, `bindery_offload_ledgers_by_redundancy{left="2"} 1`,
+		`bindery_offload_ledgers_degraded 1`, `bindery_offload_shards_missing 1`, `bindery_offload_scrub_oldest_seconds 10800`, `bindery_offload_payload_bytes 1000000`,
+		`bindery_offload_releasable_bytes 500000`,
+	} {
+		require.Contains(t, text.String(), line+"\n")
+	}
+
+	// Statement 23: why a ledger is not released is seen.
+	err = x.Release(t.Context(), l.id, true)
+	require.Error(t, err)
+	x.health.moved(l.id, err)
+	x.m.refused(err)
+	s, err = x.Status(t.Context(), -1, 1)
+	require.NoError(t, err)
+	require.Contains(t, s.Ledgers[0].Problem, "missing")
+	require.EqualValues(t, l.id, *s.Next)
+	text.Reset()
+	x.WriteMetrics(&text)
+	require.Contains(t, text.String(), "bindery_offload_ledgers_failed_total{reason=")
+
+	_, err = x.Repair(t.Context(), l.id, RepairOptions{})
+	require.NoError(t, err)
+	require.NoError(t, x.Release(t.Context(), l.id, true))
+	x.health.moved(l.id, nil)
+	s, err = x.Status(t.Context(), l.id, 10)
+	require.NoError(t, err)
+	require.Len(t, s.Ledgers, 1, "those behind it")
+	s, err = x.Status(t.Context(), -1, 10)
+	require.NoError(t, err)
+	require.Equal(t, 2, *s.Ledgers[0].Redundancy)
+	require.Empty(t, s.Ledgers[0].Problem)
+	require.Equal(t, "RELEASED", s.Ledgers[0].State)
 }
 
 var errBookiesDown = errors.New("bookies are down")

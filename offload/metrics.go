@@ -1,6 +1,7 @@
 package offload
 
 import (
+	"errors"
 	"io"
 	"strconv"
 	"sync/atomic"
@@ -22,8 +23,10 @@ type metrics struct {
 	garbageCleaned, objectsDeleted                       *vm.Counter
 	commitSeconds, readHealthy, readDegraded             *vm.Histogram
 	states                                               [8]atomic.Int64
+	redundancy                                           [ParityShardsMax + 1]atomic.Int64 // by shards that may still be lost
+	unreadable, degradedLedgers                          atomic.Int64
 	shardsMissing, garbage, oldestUploading, scrubOldest atomic.Int64
-	releasable                                           atomic.Int64
+	payload, releasable                                  atomic.Int64
 }
 
 func newMetrics() *metrics {
@@ -41,18 +44,59 @@ func newMetrics() *metrics {
 	m.commitSeconds = m.set.NewHistogram("bindery_offload_commit_seconds")
 	m.readHealthy = m.set.NewHistogram(`bindery_offload_entry_read_seconds{path="healthy"}`)
 	m.readDegraded = m.set.NewHistogram(`bindery_offload_entry_read_seconds{path="degraded"}`)
+	return m
+}
+
+// addGauges adds what a worker knows of all ledgers.
+func (m *metrics) addGauges() {
 	gauge := func(name string, v *atomic.Int64) {
 		m.set.NewGauge("bindery_offload_"+name, func() float64 { return float64(v.Load()) })
 	}
 	for s := StateUploading; s.Valid(); s++ {
 		gauge("ledgers{state="+strconv.Quote(s.String())+"}", &m.states[s])
 	}
+	for left := range m.redundancy {
+		gauge("ledgers_by_redundancy{left="+strconv.Quote(strconv.Itoa(left))+"}", &m.redundancy[left])
+	}
+	gauge("ledgers_unreadable", &m.unreadable)
+	gauge("ledgers_degraded", &m.degradedLedgers)
 	gauge("shards_missing", &m.shardsMissing)
 	gauge("garbage_entries", &m.garbage)
 	gauge("oldest_uploading_seconds", &m.oldestUploading)
 	gauge("scrub_oldest_seconds", &m.scrubOldest)
+	gauge("payload_bytes", &m.payload)
 	gauge("releasable_bytes", &m.releasable)
-	return m
+}
+
+// addProgress adds what a worker has under way.
+func (m *metrics) addProgress(list func() []Progress) {
+	sum := func(f func(Progress) int64) func() float64 {
+		return func() float64 {
+			n := int64(0)
+			for _, p := range list() {
+				n += f(p)
+			}
+			return float64(n)
+		}
+	}
+	for _, stage := range []Stage{StageStarting, StageWaiting, StageUploading, StageVerifying} {
+		m.set.NewGauge("bindery_offload_ledgers_under_way{stage="+strconv.Quote(string(stage))+"}", sum(func(p Progress) int64 {
+			if p.Stage == stage {
+				return 1
+			}
+			return 0
+		}))
+	}
+	m.set.NewGauge("bindery_offload_under_way_bytes", sum(func(p Progress) int64 { return p.Total }))
+	m.set.NewGauge("bindery_offload_under_way_done_bytes", sum(func(p Progress) int64 { return p.Done }))
+}
+
+// refused counts a release that a check of the objects stood in the way of.
+func (m *metrics) refused(err error) {
+	var stopped *StoppedError
+	if errors.As(err, &stopped) && stopped.Err != nil {
+		m.failed(stopped.Reason.Label()).Inc()
+	}
 }
 
 // failed counts ledgers that were not offloaded, by reason.

@@ -74,9 +74,16 @@ type Listed struct {
 }
 
 // All yields every record in the order of their keys. A damaged record does not end the listing; an unreachable store does.
-func (r *Records) All(ctx context.Context) iter.Seq2[Listed, error] {
+func (r *Records) All(ctx context.Context) iter.Seq2[Listed, error] { return r.after(ctx, -1) }
+
+// after is All from behind a ledger; below 0: from the first.
+func (r *Records) after(ctx context.Context, id ledger.ID) iter.Seq2[Listed, error] {
 	return func(yield func(Listed, error) bool) {
-		for after := ""; ; {
+		after := ""
+		if id >= 0 {
+			after = r.Key(id)
+		}
+		for {
 			kvs, err := r.store.List(ctx, r.root+"/", after, recordsPage)
 			if err != nil {
 				yield(Listed{}, fmt.Errorf("list offload records: %w", err))
@@ -156,6 +163,20 @@ func (r *Records) txn(id ledger.ID, cond LedgerCond) metadata.Txn {
 // Ledger returns the ledger's own record, metadata.ErrNoLedger if there is none.
 func (r *Records) Ledger(ctx context.Context, id ledger.ID) (*ledger.Metadata, metadata.Version, error) {
 	return r.ledgers.Read(ctx, id)
+}
+
+// Offloaded returns the record of a ledger whose own one is gone, as it was: metadata.ErrNoLedger if the tier does not have it.
+func (r *Records) Offloaded(ctx context.Context, id ledger.ID) (*ledger.Metadata, error) {
+	rec, _, err := r.Read(ctx, id)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return nil, metadata.ErrNoLedger
+	case err != nil:
+		return nil, err
+	case rec.State != StateComplete && rec.State != StateReleased:
+		return nil, fmt.Errorf("ledger %d is %s: %w", id, rec.State, metadata.ErrNoLedger)
+	}
+	return metadata.DecodeLedger(r.Key(id), rec.LedgerMetadata)
 }
 
 // Lock is the lock of a ledger that is being offloaded. It saves double work; correctness rests on the transactions.

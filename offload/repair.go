@@ -45,6 +45,7 @@ func (w *Worker) Repair(ctx context.Context, id ledger.ID, o RepairOptions) (Rep
 	if out.Findings, err = w.t.verify(ctx, c, o.Level, w.scrub, nil); err != nil {
 		return out, err
 	}
+	w.health.looked(id, out.Findings)
 	away := map[int]bool{} // shards whose target can not be used
 	for i := range c.record.Placement {
 		p := &c.record.Placement[i]
@@ -72,6 +73,7 @@ func (w *Worker) Repair(ctx context.Context, id ledger.ID, o RepairOptions) (Rep
 			return out, fmt.Errorf("repair shard %d of ledger %d: %w", shard, id, err)
 		}
 		w.m.repaired.Inc()
+		w.health.repaired(id, shard)
 	}
 	out.Manifests, err = w.repairManifests(ctx, id, out.Findings, o.Drain)
 	return out, errors.Join(append(stays, err)...)

@@ -37,7 +37,6 @@ func (w *Worker) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 	}
 	var queue []due
 	now := w.o.now()
-	oldest := int64(0)
 	for l, err := range w.o.Records.All(ctx) {
 		switch {
 		case err != nil:
@@ -46,14 +45,11 @@ func (w *Worker) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 			out.Problems = append(out.Problems, l.Err)
 		case l.Record.State == StateComplete || l.Record.State == StateReleased:
 			at := max(l.Record.VerifiedAt, 0)
-			age := now.Sub(time.UnixMilli(cmp.Or(at, l.Record.CompletedAt)))
-			oldest = max(oldest, int64(age.Seconds()))
 			if o.Older == 0 || now.Sub(time.UnixMilli(at)) >= o.Older {
 				queue = append(queue, due{l.Ledger, at})
 			}
 		}
 	}
-	w.m.scrubOldest.Store(oldest)
 	slices.SortFunc(queue, func(a, b due) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) })
 	type bad struct {
 		id     ledger.ID

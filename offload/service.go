@@ -142,6 +142,7 @@ func (s *Service) repeat(every, first time.Duration, f func()) {
 // wanted lists the ledgers that the policy takes and the tier has not, or has and may release.
 func (s *Service) wanted() (ids []ledger.ID) {
 	have := map[ledger.ID]State{}
+	seen := newSurvey(s.w.o.now())
 	for l, err := range s.w.o.Records.All(s.ctx) {
 		if err != nil {
 			s.warn("offload records can not be listed", err)
@@ -149,11 +150,13 @@ func (s *Service) wanted() (ids []ledger.ID) {
 		}
 		if l.Err == nil {
 			have[l.Ledger] = l.Record.State
+			seen.add(l.Ledger, l.Record, s.w.health)
 			if l.Record.State == StateComplete && !s.o.Policy.KeepCopy {
 				ids = append(ids, l.Ledger)
 			}
 		}
 	}
+	s.w.publish(seen)
 	if s.o.Policy.AfterAge <= 0 {
 		return ids
 	}
@@ -191,6 +194,8 @@ func (s *Service) ledger(id ledger.ID) {
 	err := s.w.Offload(s.ctx, id)
 	if err == nil && !s.o.Policy.KeepCopy {
 		err = s.w.Release(s.ctx, id, false)
+		s.w.health.moved(id, err)
+		s.w.m.refused(err)
 	}
 	var stopped *StoppedError
 	switch {

@@ -70,6 +70,7 @@ func (w *Worker) verify(ctx context.Context, id ledger.ID, level VerifyLevel, co
 	if err != nil {
 		return findings, err
 	}
+	w.health.looked(id, findings)
 	if level == VerifyFull && len(findings) == 0 {
 		r := s.record.Clone()
 		r.VerifiedAt = w.o.now().UnixMilli()

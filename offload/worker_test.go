@@ -232,7 +232,7 @@ func TestStatement14TwoWorkersAtOnce(t *testing.T) {
 	w.requireClean()
 }
 
-func TestHealthyReadsTakeTheRequestsThatTheyMust(t *testing.T) {
+func TestStatement28HealthyReadsTakeTheRequestsThatTheyMust(t *testing.T) {
 	w := six(t)
 	x := w.worker("w", nil)
 	defer x.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -361,6 +362,44 @@ func TestMetadataOnlyProcess(t *testing.T) {
 	require.Equal(t, 404, code)
 	_, body, _ := call(t, "GET", base+"/api/v2/status", "")
 	require.JSONEq(t, `{"version":"v1","bookies_in_process":0}`, body)
+}
+
+type tier struct {
+	after int64
+	limit int
+	err   error
+}
+
+func (f *tier) Offload(_ context.Context, after int64, limit int) (any, error) {
+	f.after, f.limit = after, limit
+	return map[string]int{"ledgers": 3}, f.err
+}
+
+func TestOffload(t *testing.T) {
+	f := &tier{}
+	_, base := start(t, Options{Offload: f})
+	code, body, _ := call(t, "GET", base+"/api/v2/offload", "")
+	require.Equal(t, 200, code)
+	require.JSONEq(t, `{"ledgers":3}`, body)
+	require.Equal(t, tier{after: -1, limit: offloadLimit}, *f)
+	code, _, _ = call(t, "GET", base+"/api/v2/offload?after=7&limit=5", "")
+	require.Equal(t, 200, code)
+	require.Equal(t, tier{after: 7, limit: 5}, *f)
+	for _, query := range []string{"after=x", "after=-1", "limit=0", "limit=many"} {
+		code, body, _ = call(t, "GET", base+"/api/v2/offload?"+query, "")
+		require.Equal(t, 400, code, query)
+		require.Contains(t, body, "after is a ledger id")
+	}
+	f.err = fmt.Errorf("%w: offload", ErrNoRole)
+	code, body, _ = call(t, "GET", base+"/api/v2/offload", "")
+	require.Equal(t, 404, code)
+	require.Contains(t, body, "does not have that role: offload")
+	f.err = errors.New("the metadata store is not reachable")
+	code, _, _ = call(t, "GET", base+"/api/v2/offload", "")
+	require.Equal(t, 503, code)
+	_, base = start(t, Options{})
+	code, _, _ = call(t, "GET", base+"/api/v2/offload", "")
+	require.Equal(t, 404, code)
 }
 
 func TestLargeBodyIsRefused(t *testing.T) {

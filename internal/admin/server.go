@@ -29,6 +29,7 @@ type Options struct {
 	Bookies []Bookie // none for a process that runs only metadata
 	Cluster ClusterView
 	Config  ConfigView
+	Offload OffloadView
 	Reload  Reloader      // nil: the configuration can not be read again
 	Process MetricsWriter // metrics of the process, shown on /metrics at the root
 	Token   string        // bearer token for changing calls; "" = loopback only

@@ -1,7 +1,10 @@
 package admin
 
 import (
+	"errors"
+	"math"
 	"net/http"
+	"strconv"
 )
 
 // status is the body of /api/v2/status.
@@ -26,6 +29,9 @@ func (s *Server) v2Routes(b Bookie, t tree) {
 	get("/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.status(b)) })
 	if s.o.Config != nil {
 		get("/config", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, s.o.Config.Effective()) })
+	}
+	if s.o.Offload != nil {
+		get("/offload", s.offload)
 	}
 	if s.o.Reload != nil {
 		t["/api/v2/config/reload"] = endpoint{
@@ -62,6 +68,36 @@ func (s *Server) v2Routes(b Bookie, t tree) {
 			}},
 			changes: map[string]bool{http.MethodPost: true},
 		}
+	}
+}
+
+// offloadLimit is how many ledgers are listed unless the caller says how many.
+const offloadLimit = 1000
+
+// offload answers with the tier's figures and a page of its ledgers: ?after=ID&limit=N.
+func (s *Server) offload(w http.ResponseWriter, r *http.Request) {
+	number := func(name string, otherwise, low int64) (int64, bool) {
+		text := r.URL.Query().Get(name)
+		if text == "" {
+			return otherwise, true
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		return n, err == nil && n >= low
+	}
+	after, ok := number("after", -1, 0)
+	limit, fine := number("limit", offloadLimit, 1)
+	if !ok || !fine {
+		problem(w, http.StatusBadRequest, "after is a ledger id, limit a number of ledgers from 1")
+		return
+	}
+	v, err := s.o.Offload.Offload(r.Context(), after, int(min(limit, math.MaxInt32)))
+	switch {
+	case errors.Is(err, ErrNoRole):
+		problem(w, http.StatusNotFound, err.Error())
+	case err != nil:
+		problem(w, http.StatusServiceUnavailable, err.Error())
+	default:
+		writeJSON(w, http.StatusOK, v)
 	}
 }
 

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"io"
 )
 
@@ -124,6 +125,16 @@ type ConfigView interface {
 	// Effective returns the whole configuration as TOML with computed values.
 	Effective() string
 }
+
+// OffloadView shows the tier that closed ledgers move to.
+type OffloadView interface {
+	// Offload returns what the process knows with at most limit ledgers behind after, a value that encodes to JSON; ErrNoRole if it does not
+	// take part.
+	Offload(ctx context.Context, after int64, limit int) (any, error)
+}
+
+// ErrNoRole is returned by a view of something that the process does not do.
+var ErrNoRole = errors.New("this process does not have that role")
 
 // Reloader reads the configuration again, puts in force what can change, and returns what is different: a value that
 // encodes to JSON. An error means that nothing has changed.

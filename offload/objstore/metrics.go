@@ -73,9 +73,8 @@ func (t *Target) Bytes() (sent, received int64) { return t.m.sent.Load(), t.m.re
 // expirer is a driver whose credential ends.
 type expirer interface{ CredentialExpires() time.Time }
 
-// WritePrometheus prints the target's metrics in the text form.
-func (t *Target) WritePrometheus(w io.Writer) {
-	target := "target=" + strconv.Quote(t.o.ID)
+// EachRequest calls f with the number of tries for each kind of request and what became of them, those that there were.
+func (t *Target) EachRequest(f func(op Op, class string, n int64)) {
 	for i, op := range opsIndex {
 		for k := range kinds {
 			n := t.m.requests[i][k].Load()
@@ -86,9 +85,17 @@ func (t *Target) WritePrometheus(w io.Writer) {
 			if k == KindUnknown {
 				class = "ok"
 			}
-			fmt.Fprintf(w, "bindery_offload_requests_total{%s,op=%q,class=%q} %d\n", target, op, class, n)
+			f(op, class, n)
 		}
 	}
+}
+
+// WritePrometheus prints the target's metrics in the text form.
+func (t *Target) WritePrometheus(w io.Writer) {
+	target := "target=" + strconv.Quote(t.o.ID)
+	t.EachRequest(func(op Op, class string, n int64) {
+		fmt.Fprintf(w, "bindery_offload_requests_total{%s,op=%q,class=%q} %d\n", target, op, class, n)
+	})
 	readLimit, reading := t.reads.now()
 	writeLimit, writing := t.writes.now()
 	open := 0

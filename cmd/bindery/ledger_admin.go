@@ -1,15 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/binderylog/bindery/ledgerclient"
+	"github.com/binderylog/bindery/offload"
 	"github.com/spf13/cobra"
 )
 
@@ -27,6 +32,7 @@ type ledgerJSON struct {
 	Created      string            `json:"created,omitempty"`
 	Fragments    []fragmentJSON    `json:"fragments,omitempty"`
 	Custom       map[string]string `json:"custom,omitempty"`
+	Tier         string            `json:"tier,omitempty"` // state there; RELEASED: bookies have it no longer
 	RecordFormat int               `json:"record_format"`
 }
 
@@ -72,7 +78,7 @@ func newLedgerListCommand(cluster *clusterOptions) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List the cluster's ledgers",
+		Short:   "List the cluster's ledgers, those that only the tier has with the word RELEASED",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
@@ -85,28 +91,83 @@ func newLedgerListCommand(cluster *clusterOptions) *cobra.Command {
 	return c
 }
 
+// tierStates lists the ledgers that the tier knows, and in order those that it alone has: bookies gave them up.
+func tierStates(ctx context.Context, client *ledgerclient.Client) (states map[ledgerclient.LedgerID]string, alone []ledgerclient.LedgerID, err error) {
+	states = map[ledgerclient.LedgerID]string{}
+	for l, err := range client.OffloadRecords().All(ctx) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if l.Err != nil || l.Record.State == offload.StateDeleting {
+			continue // what is damaged is listed by `bindery offload ls`
+		}
+		states[l.Ledger] = l.Record.State.String()
+		if l.Record.State == offload.StateReleased {
+			alone = append(alone, l.Ledger)
+		}
+	}
+	slices.Sort(alone)
+	return states, alone, nil
+}
+
+// everyLedger yields the ledgers of the bookies and those that only the tier has, in the order of their ids as far as the listing of the
+// former has it.
+func everyLedger(ctx context.Context, client *ledgerclient.Client, alone []ledgerclient.LedgerID) iter.Seq2[ledgerclient.LedgerID, error] {
+	return func(yield func(ledgerclient.LedgerID, error) bool) {
+		next := func(before ledgerclient.LedgerID) bool {
+			for ; len(alone) > 0 && alone[0] <= before; alone = alone[1:] {
+				if alone[0] != before && !yield(alone[0], nil) {
+					return false
+				}
+			}
+			return true
+		}
+		for id, err := range client.Ledgers(ctx) {
+			if err != nil {
+				yield(0, err)
+				return
+			}
+			if !next(id) || !yield(id, nil) {
+				return
+			}
+		}
+		next(math.MaxInt64)
+	}
+}
+
 func listLedgers(ctx context.Context, c *cobra.Command, client *ledgerclient.Client, output outputFormat, long bool) error {
 	list := []ledgerJSON{}
 	ids := []int64{}
-	for id, err := range client.Ledgers(ctx) {
+	states, alone, err := tierStates(ctx, client)
+	if err != nil {
+		return err
+	}
+	released := offload.StateReleased.String()
+	for id, err := range everyLedger(ctx, client, alone) {
 		if err != nil {
 			return fmt.Errorf("list ledgers: %w", err)
 		}
 		if !long {
-			if output == outputTable {
+			switch {
+			case output != outputTable:
+			case states[id] == released:
+				fmt.Fprintln(c.OutOrStdout(), id, released)
+			default:
 				fmt.Fprintln(c.OutOrStdout(), id)
 			}
 			ids = append(ids, int64(id))
 			continue
 		}
-		m, err := client.Metadata(ctx, id)
+		m, err := ledgerMetadata(ctx, client, id)
 		if errors.Is(err, ledgerclient.ErrNoSuchLedger) {
 			continue // deleted since it was listed
 		}
 		if err != nil {
 			return describe(id, err)
 		}
-		list = append(list, toLedgerJSON(id, m, false))
+		l := toLedgerJSON(id, m, false)
+		l.Tier = states[id]
+		list = append(list, l)
 	}
 	switch {
 	case output == outputJSON && long:
@@ -122,9 +183,21 @@ func listLedgers(ctx context.Context, c *cobra.Command, client *ledgerclient.Cli
 		if l.LastEntry != nil {
 			entries, length = strconv.FormatInt(*l.LastEntry+1, 10), humanBytes(*l.LengthBytes)
 		}
-		rows = append(rows, []string{strconv.FormatInt(l.ID, 10), l.State, entries, length, fmt.Sprintf("%d/%d/%d", l.Ensemble, l.WriteQuorum, l.AckQuorum), l.Created})
+		rows = append(rows, []string{strconv.FormatInt(l.ID, 10), l.State, entries, length, fmt.Sprintf("%d/%d/%d", l.Ensemble, l.WriteQuorum, l.AckQuorum), cmp.Or(l.Tier, "-"), l.Created})
 	}
-	return printTable(c.OutOrStdout(), []string{">LEDGER", "STATE", ">ENTRIES", ">LENGTH", "E/QW/QA", "CREATED"}, rows)
+	return printTable(c.OutOrStdout(), []string{">LEDGER", "STATE", ">ENTRIES", ">LENGTH", "E/QW/QA", "TIER", "CREATED"}, rows)
+}
+
+// ledgerMetadata reads a ledger's record; where only the tier has the ledger the offload record has it, and no object store is asked.
+func ledgerMetadata(ctx context.Context, client *ledgerclient.Client, id ledgerclient.LedgerID) (*ledgerclient.Metadata, error) {
+	m, err := client.Metadata(ctx, id)
+	if !errors.Is(err, ledgerclient.ErrNoSuchLedger) {
+		return m, err
+	}
+	if released, terr := client.OffloadRecords().Offloaded(ctx, id); terr == nil {
+		return released, nil
+	}
+	return nil, err
 }
 
 func newLedgerShowCommand(cluster *clusterOptions) *cobra.Command {
@@ -139,11 +212,17 @@ func newLedgerShowCommand(cluster *clusterOptions) *cobra.Command {
 				return err
 			}
 			return cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
-				m, err := client.Metadata(ctx, id)
+				m, err := ledgerMetadata(ctx, client, id)
 				if err != nil {
 					return describe(id, err)
 				}
 				l := toLedgerJSON(id, m, true)
+				switch r, _, err := client.OffloadRecords().Read(ctx, id); {
+				case err == nil:
+					l.Tier = r.State.String()
+				case !errors.Is(err, offload.ErrNoRecord):
+					return err
+				}
 				if output == outputJSON {
 					return printJSON(c.OutOrStdout(), l)
 				}
@@ -174,6 +253,9 @@ func showLedger(c *cobra.Command, l ledgerJSON) error {
 	row("digest", "%s%s", l.Digest, password)
 	if l.Created != "" {
 		row("created", "%s", l.Created)
+	}
+	if l.Tier != "" {
+		row("tier", "%s", l.Tier)
 	}
 	for _, f := range l.Fragments {
 		row("fragment", "from entry %d on %s", f.FirstEntry, strings.Join(f.Bookies, ", "))

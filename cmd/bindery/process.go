@@ -118,7 +118,7 @@ func (p *process) start(ctx context.Context, e config.Effective) (err error) {
 		return err
 	}
 	if p.plan.httpListen != "" {
-		o := admin.Options{Config: configView{p}, Reload: p.reloadForAdmin, Cluster: (*clusterView)(p), Process: recoveryMetrics{p: p}, Token: token, Version: version, Logger: p.log}
+		o := admin.Options{Config: configView{p}, Reload: p.reloadForAdmin, Cluster: (*clusterView)(p), Offload: (*offloadView)(p), Process: recoveryMetrics{p: p}, Token: token, Version: version, Logger: p.log}
 		for _, b := range p.plan.bookies {
 			o.Bookies = append(o.Bookies, admin.Bookie{State: notYet(b.id)})
 		}

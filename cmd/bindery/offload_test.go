@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestOffloadRoleOfARunningProcess has a process take a ledger out, encrypted, by its policy, and looks at what it shows of that.
+func TestOffloadRoleOfARunningProcess(t *testing.T) {
+	t.Chdir(t.TempDir())
+	r := newRunning(t, anyDisk)
+	r.start()
+	input := filepath.Join(r.dir, "input")
+	data := bytes.Repeat([]byte("a line that everybody may know by heart\n"), 8000)
+	require.NoError(t, os.WriteFile(input, data, 0o600))
+	id := strings.TrimSpace(succeeds(t, "ledger", "write", "--ensemble", "1", "--split", "4KiB", "--metadata", r.uri, input))
+	other := strings.TrimSpace(succeeds(t, "ledger", "write", "--ensemble", "1", "--split", "4KiB", "--metadata", r.uri, input))
+	n, err := parseLedgerID(other)
+	require.NoError(t, err)
+	m, v, err := r.views.Ledgers.Read(t.Context(), n)
+	require.NoError(t, err)
+	m = m.Clone()
+	m.Custom["bindery.tier"] = []byte("keep") // the bookies', its owner says
+	_, err = r.views.Ledgers.Write(t.Context(), n, m, v)
+	require.NoError(t, err)
+	require.Zero(t, r.stop())
+
+	targets, keys := filepath.Join(r.dir, "targets.toml"), filepath.Join(r.dir, "keys")
+	var list strings.Builder
+	for i := 1; i <= 3; i++ {
+		fmt.Fprintf(&list, "[[target]]\nid = \"t%d\"\ndir = %q\ncreate = true\n", i, filepath.Join(r.dir, "tier", fmt.Sprint("t", i)))
+	}
+	require.NoError(t, os.WriteFile(targets, []byte(list.String()), 0o600))
+	require.NoError(t, os.WriteFile(keys, []byte("k1 = "+base64.StdEncoding.EncodeToString(make([]byte, 32))+"\n"), 0o600))
+	section := fmt.Sprintf("[run]\nroles = [\"bookie\", \"offload\"]\n[offload]\ntargets = %q\ndir = %q\nafter_age = \"1ms\"\ndeletion_lag = \"0s\"\ncompression = \"none\"\nencryption = \"aes-256-gcm\"\n", targets, filepath.Join(r.dir, "o"))
+	r.write(anyDisk + section + fmt.Sprintf("key_source = %q\n", "file:"+filepath.Join(r.dir, "absent")))
+	code, _, errs := cli("run", "--config", r.conf)
+	require.Equal(t, 1, code, errs)
+	require.Contains(t, errs, "offload keys from file "+filepath.Join(r.dir, "absent"))
+
+	r.write(anyDisk + section + fmt.Sprintf("key_source = %q\n", "file:"+keys))
+	r.start()
+	require.Eventually(t, func() bool {
+		return strings.Contains(succeeds(t, "ledger", "ls", "--metadata", r.uri), id+" RELEASED\n")
+	}, time.Minute, 50*time.Millisecond, "%s", r.logs)
+	require.Eventually(t, func() bool {
+		return strings.Contains(succeeds(t, "ledger", "ls", "--long", "--metadata", r.uri), "COMPLETE")
+	}, time.Minute, 50*time.Millisecond, "%s", r.logs)
+
+	t.Run("ledger ls and show", func(t *testing.T) {
+		require.Equal(t, id+" RELEASED\n"+other+"\n", succeeds(t, "ledger", "ls", "--metadata", r.uri), "the other one's owner keeps it on the bookies")
+		require.JSONEq(t, fmt.Sprintf("[%s, %s]", id, other), succeeds(t, "ledger", "ls", "--output", "json", "--metadata", r.uri))
+		var rows []ledgerJSON
+		require.NoError(t, json.Unmarshal([]byte(succeeds(t, "ledger", "ls", "--long", "--output", "json", "--metadata", r.uri)), &rows))
+		require.Len(t, rows, 2)
+		require.Equal(t, []string{"RELEASED", "COMPLETE"}, []string{rows[0].Tier, rows[1].Tier})
+		require.EqualValues(t, len(data), *rows[0].LengthBytes)
+		require.Contains(t, succeeds(t, "ledger", "show", id, "--metadata", r.uri), "tier       RELEASED\n")
+		require.Contains(t, succeeds(t, "ledger", "show", other, "--metadata", r.uri), "tier       COMPLETE\n")
+	})
+	t.Run("keys", func(t *testing.T) {
+		require.NoError(t, filepath.WalkDir(filepath.Join(r.dir, "tier"), func(name string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				b, err := os.ReadFile(name)
+				require.NoError(t, err)
+				require.NotContains(t, string(b), "everybody may know", name)
+			}
+			return err
+		}))
+		t.Setenv("BINDERY_OFFLOAD__TARGETS", targets)
+		fails(t, exitFailed, `the ledger is encrypted; set the key source that it was written with (key id "k1")`, "ledger", "read", id, "--metadata", r.uri)
+		fails(t, exitUsage, "a key itself never stands there", "offload", "read", id, "--metadata", r.uri, "--key-source", "secret")
+		t.Setenv("BINDERY_OFFLOAD__KEY_SOURCE", "file:"+keys)
+		require.Equal(t, string(data), succeeds(t, "ledger", "read", id, "--metadata", r.uri))
+		require.Contains(t, succeeds(t, "offload", "ls", "--key-id", "k1", "--output", "json", "--metadata", r.uri), `"key_id": "k1"`)
+		require.Contains(t, succeeds(t, "offload", "verify", "--all", "--against-bookies", "--key-id", "k1", "--metadata", r.uri), "2 ledgers looked at, 0 findings")
+		fails(t, exitRefused, `is not encrypted under key "k2"`, "offload", "verify", id, "--key-id", "k2", "--metadata", r.uri)
+	})
+	t.Run("metrics and data", func(t *testing.T) {
+		text := body(t, r.admin, "/metrics")
+		require.Contains(t, text, "bindery_offload_ledgers_committed_total 2\n")
+		require.Contains(t, text, "bindery_offload_ledgers_released_total 1\n")
+		require.Contains(t, text, `bindery_offload_requests_total{target="t1",op="put",class="ok"}`)
+		require.Contains(t, text, "bindery_offload_degraded_reads_total 0\n")
+		require.Contains(t, text, `bindery_offload_ledgers_under_way{stage="uploading"} 0`)
+		var s offloadStatus
+		require.NoError(t, json.Unmarshal([]byte(body(t, r.admin, "/api/v2/offload")), &s))
+		require.Equal(t, "2+1", s.Geometry)
+		require.GreaterOrEqual(t, s.Moved.Raw, uint64(2*len(data)))
+		require.Less(t, s.Moved.Raw, uint64(2*len(data)+100_000), "digests and nothing else beside the payloads")
+		require.Len(t, s.Targets, 3)
+		require.Positive(t, s.Targets[0].Requests["put"]["ok"])
+		require.Positive(t, s.Targets[0].Sent)
+		require.Len(t, s.Ledgers, 2)
+		require.Equal(t, "RELEASED", s.Ledgers[0].State)
+		require.True(t, s.Ledgers[0].Encrypted)
+		require.Equal(t, 1, *s.Ledgers[0].Redundancy)
+		require.NotNil(t, s.Ledgers[0].ScrubAge)
+		require.Nil(t, s.Next)
+		require.NoError(t, json.Unmarshal([]byte(body(t, r.admin, "/api/v2/offload?limit=1")), &s))
+		require.Len(t, s.Ledgers, 1)
+		require.Equal(t, id, fmt.Sprint(*s.Next))
+	})
+	require.Zero(t, r.stop())
+	r.start()
+	require.Eventually(t, func() bool {
+		text := body(t, r.admin, "/metrics")
+		return strings.Contains(text, "bindery_offload_ledgers{state=\"RELEASED\"} 1\n") && strings.Contains(text, "bindery_offload_ledgers_by_redundancy{left=\"1\"} 2\n")
+	}, time.Minute, 50*time.Millisecond, "%s", r.logs)
+}

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"log/slog"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -153,8 +152,6 @@ type Worker struct {
 	scrub  *bucket
 	m      *metrics
 	absent *sightings
-	health *health
-	survey atomic.Pointer[survey]
 
 	progress *progressBook
 }
@@ -180,12 +177,10 @@ func NewWorker(o Options) (*Worker, error) {
 		return nil, errors.Join(err, log.Close())
 	}
 	m := newMetrics()
-	m.addGauges()
 	w := &Worker{
 		o: o, notes: notes, m: m, memory: semaphore.NewWeighted(o.MemoryBytes), read: newBucket(o.ReadRate), upload: newBucket(o.UploadRate), scrub: newBucket(o.ScrubRate),
-		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), pages: newPageCache(pageCacheBytes), m: m}, absent: newSightings(), health: newHealth(), progress: newProgressBook(),
+		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), pages: newPageCache(pageCacheBytes), m: m}, absent: newSightings(), progress: newProgressBook(),
 	}
-	m.addProgress(w.Progress)
 	return w, nil
 }
 
@@ -288,7 +283,6 @@ func (w *Worker) Offload(ctx context.Context, id ledger.ID) error {
 	w.progress.begin(id, w.o.now())
 	defer w.progress.end(id)
 	err := w.takeIn(ctx, id)
-	w.health.moved(id, err)
 	var s *StoppedError
 	switch {
 	case err == nil:
@@ -441,7 +435,11 @@ func (w *Worker) write(ctx context.Context, j *job, x protocol.Write) (protocol.
 	if err != nil {
 		return 0, err
 	}
-	return w.o.Records.send(ctx, j.id, r, x, &j.err), nil
+	o := w.o.Records.send(ctx, j.id, r, x, &j.err)
+	if o == protocol.Unknown && x.State == StateComplete && ledger.Planted() == ledger.MutantOffloadCleansUnclear {
+		_, _ = w.removeAttempt(ctx, j.id, x.Attempt, j.begin.targets, &Swept{})
+	}
+	return o, nil
 }
 
 // send makes a write and says what became of it.

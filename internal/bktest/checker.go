@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/wire"
+	"github.com/binderylog/bindery/offload"
 )
 
 // bodyHead is the header of an entry body and the digest that the simulated clients use (CRC32C).
@@ -26,6 +28,8 @@ var hashSeed = maphash.MakeSeed()
 //	I6 I7    an entry has one content, wherever and whenever read      I19      success is reported with an ack quorum of copies
 //	I8       acknowledgements come in order, without gaps              I20      who acknowledged an entry never denies it
 //	I9       the LAC that an entry carries is below it, and confirmed  I21      no LAC that was served exceeds the end
+//	T1 T2    an offload record goes the way of its states; a commit has its objects, a release the lag, the owner's word, all objects, and
+//	         the version that it looked at; a ledger's record goes with one of a release or a deletion only
 //	P1       a final fragment gets a bookie only when that holds every entry that stripes to its place
 type Checker struct {
 	h *History
@@ -35,6 +39,9 @@ type Checker struct {
 	bookies map[string]*bookieView
 	ledgers map[int64]*ledgerView
 	views   *metadata.Ledgers
+	tier    *tier // nil: none
+
+	lostTargets map[string]time.Time // when a target lost its objects
 
 	incarnations string // prefix of the keys
 }
@@ -60,6 +67,8 @@ type ledgerView struct {
 	id       int64
 	record   *ledger.Metadata
 	gone     bool
+	released bool             // gone from the bookies, alive in the tier
+	tier     *offload.Record  // its offload record, nil if there is none
 	token    int64            // of the record's creation
 	payload  map[int64]uint64 // content of each entry, as first seen
 	acked    int64            // highest entry reported to its application as durable
@@ -375,7 +384,9 @@ func (c *Checker) Stuck(id int64) bool {
 func (c *Checker) Wrote(key string, value []byte, v metadata.Version) {
 	id, ok := c.ledgerOf(key)
 	if !ok {
-		c.raised(key, value)
+		if !c.wroteOffload(key, value) {
+			c.raised(key, value)
+		}
 		return
 	}
 	c.mu.Lock()
@@ -383,6 +394,7 @@ func (c *Checker) Wrote(key string, value []byte, v metadata.Version) {
 	l := c.ledger(id)
 	if value == nil {
 		l.gone = true
+		c.deletedLedger(l)
 		c.h.Add("store", "ledger %d deleted", id)
 		return
 	}
@@ -556,7 +568,7 @@ func (c *Checker) Ended(who string, id, last int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := c.ledger(id)
-	if l.gone || l.record == nil {
+	if l.gone && !l.released || l.record == nil {
 		return
 	}
 	if l.record.State != ledger.StateClosed || int64(l.record.LastEntry) != last {

@@ -27,6 +27,7 @@ type Cluster struct {
 	level   slog.Level
 	members []*member
 	loner   *loner // nil: none
+	tier    *tier  // nil: none
 
 	retiring  operators // of bookies that are gone
 	switching operators // give up when the trouble is over
@@ -67,10 +68,16 @@ func Run(ctx context.Context, cfg Config, level slog.Level) Result {
 	c.net = NewNet(cfg.Seed, cfg.Latency, c.check)
 	c.tree.OnWrite(c.check.Wrote)
 	h.Add("run", "%s", cfg.String())
+	if cfg.Tier.On() {
+		c.tier = newTier(c)
+	}
 	r := Result{Config: cfg, History: h}
 	if err := c.boot(); err != nil {
 		h.Break("setup", "%v", err)
 	} else {
+		if c.tier != nil {
+			c.tier.start()
+		}
 		w := startWork(c)
 		n := newNemesis(c, w)
 		n.storm()
@@ -82,11 +89,17 @@ func Run(ctx context.Context, cfg Config, level slog.Level) Result {
 			c.mend(w.lost)
 			c.whole(w.lost)
 		}
+		if c.tier != nil {
+			c.tier.finish(w)
+		}
 		c.audit()
 		r.Closed = w.closed
 		r.Acked, r.ops, r.ends = c.ops.acked(), c.ops, w.ends
 	}
 	c.retiring.stop()
+	if c.tier != nil && c.tier.stop != nil {
+		c.tier.close()
+	}
 	if c.loner != nil {
 		c.loner.stop()
 	}
@@ -129,6 +142,9 @@ func (c *Cluster) heal() {
 	c.net.Heal()
 	c.tree.LandLate()
 	c.switching.stop()
+	if c.tier != nil {
+		c.tier.heal()
+	}
 	for _, m := range c.members {
 		m.healDisk()
 		if m.gone && !m.retired.Load() {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/offload"
 )
 
 // Fault is a kind of trouble that a run may have.
@@ -35,9 +36,15 @@ const (
 	FaultDrain     Fault = "drain"     // a bookie is made read-only and emptied, for a while or until it is empty
 	FaultSwitch    Fault = "switch"    // re-replication is switched off for a while
 	FaultGarble    Fault = "garble"    // a bookie's memory is bad: some entries that it serves have a wrong bit
+	FaultTarget    Fault = "target"    // an object store fails, loses replies, is late, damages what is read
+	FaultObjects   Fault = "objects"   // an object store loses everything, within what the geometry survives
+	FaultMover     Fault = "mover"     // a process that moves ledgers to the tier dies
 )
 
-// AllFaults lists the kinds.
+// tierFaults are those of runs with a tier.
+var tierFaults = []Fault{FaultTarget, FaultObjects, FaultMover}
+
+// AllFaults lists the kinds that every run may have.
 var AllFaults = []Fault{FaultRestart, FaultKill, FaultPower, FaultBlackout, FaultWipe, FaultPartition, FaultReset, FaultLag, FaultPause,
 	FaultSlowDisk, FaultDisk, FaultRot, FaultFull, FaultStore, FaultSession, FaultDeath, FaultGone, FaultDrain, FaultSwitch, FaultGarble}
 
@@ -56,7 +63,20 @@ type Config struct {
 	Dirs    [2]int // journal and ledger directories of each bookie
 	Faults  []Fault
 	Healers Healers
+	Tier    Tier
 }
+
+// Tier is the tiered storage of a run.
+type Tier struct {
+	Workers  int // processes that move ledgers; 0: there is no tier
+	Geometry offload.Geometry
+	Lag      time.Duration // between commit and release; negative: nothing is released
+	Inline   bool          // small ledgers are stored in their manifest
+	Keep     bool          // some ledgers stay on the bookies, too: their owner does not agree to the release
+}
+
+// On reports whether there is any.
+func (t *Tier) On() bool { return t.Workers > 0 }
 
 // Healers is the auto-recovery of a run: so many bookies take part, and a process without a bookie if Alone.
 type Healers struct {
@@ -95,7 +115,23 @@ func NewConfig(seed uint64) Config {
 	if c.Healers.On() && (c.Has(FaultGone) || c.Has(FaultDrain)) {
 		c.Bookies++ // so that one can be spared
 	}
+	c.drawTier()
 	return c
+}
+
+// drawTier gives a third of the runs a tier. It draws by itself, so that the others stay as they were.
+func (c *Config) drawTier() {
+	rng := rand.New(rand.NewPCG(c.Seed, 0x74696572636f6e66))
+	if rng.IntN(3) > 0 {
+		return
+	}
+	c.Tier = Tier{Workers: 1 + rng.IntN(2), Lag: []time.Duration{0, 3 * time.Second, 40 * time.Second, -1}[rng.IntN(4)], Inline: rng.IntN(3) == 0, Keep: rng.IntN(2) == 0}
+	c.Tier.Geometry = []offload.Geometry{{Data: 1}, {Data: 1, Parity: 1}, {Data: 2, Parity: 1}, {Data: 4, Parity: 2}}[rng.IntN(4)]
+	for _, f := range tierFaults {
+		if rng.IntN(3) > 0 {
+			c.Faults = append(c.Faults, f, f)
+		}
+	}
 }
 
 // drawHealers leaves a quarter of the runs without auto-recovery: it mends what would show there.
@@ -126,6 +162,6 @@ func (c *Config) String() string {
 	for i, f := range c.Faults {
 		kinds[i] = string(f)
 	}
-	return fmt.Sprintf("seed %d: %d bookies, %d clients, %d ledgers of up to %d entries, quorums %v, deferred %v, directories %v, latency %v, auto-recovery %+v, %v of trouble every %v: %s",
-		c.Seed, c.Bookies, c.Clients, c.Ledgers, c.Entries, c.Quorums, c.Defer, c.Dirs, c.Latency, c.Healers, c.For, c.Calm, strings.Join(kinds, " "))
+	return fmt.Sprintf("seed %d: %d bookies, %d clients, %d ledgers of up to %d entries, quorums %v, deferred %v, directories %v, latency %v, auto-recovery %+v, tier %+v, %v of trouble every %v: %s",
+		c.Seed, c.Bookies, c.Clients, c.Ledgers, c.Entries, c.Quorums, c.Defer, c.Dirs, c.Latency, c.Healers, c.Tier, c.For, c.Calm, strings.Join(kinds, " "))
 }

@@ -9,9 +9,11 @@
 //	work       what applications do; nemesis, what is done to them
 //	Checker    sees every frame (Tap) and every version of every record; the invariants
 //	probe      asks a bookie that came back for what it has acknowledged, and tries its fences
+//	tier       object stores and the processes that move ledgers there
 //	opLog      what applications saw, judged by porcupine
 //
-// Locks: the network's or the metadata tree's, then the checker's, then the history's. The checker calls nobody.
+// Locks: the network's or the metadata tree's, then the checker's, then the history's or an object store's. The checker calls nobody else.
 //
-// Goroutines: those of the product, and per simulated client one that writes and one that reads; Run waits for them.
+// Goroutines: those of the product, per simulated client one that writes and one that reads, and one that lets late requests of the tier
+// arrive; Run waits for them.
 package bktest

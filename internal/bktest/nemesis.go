@@ -209,6 +209,28 @@ func (n *nemesis) operate(f Fault, m *member) {
 		c.h.Add("nemesis", "some entries that %s serves have a wrong bit", m.name)
 		c.net.Garble(m.name, true)
 		n.later(8*time.Second, func() { c.net.Garble(m.name, false) })
+	default:
+		n.tier(f)
+	}
+}
+
+// tier is trouble of the tier.
+func (n *nemesis) tier(f Fault) {
+	t := n.c.tier
+	i, x := n.rng.IntN(len(t.stores)), t.workers[n.rng.IntN(len(t.workers))]
+	switch f {
+	case FaultTarget:
+		t.setTrouble(i, true)
+		n.later(15*time.Second, func() { t.setTrouble(i, false) })
+	case FaultObjects:
+		t.lose(i)
+	case FaultMover:
+		x.die(n.rng.Uint64(), []float64{-1, 0, 0.5, 1}[n.rng.IntN(4)])
+		n.later(8*time.Second, func() {
+			if !x.up {
+				x.start()
+			}
+		})
 	}
 }
 

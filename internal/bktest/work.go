@@ -110,7 +110,11 @@ func (k *client) boot() {
 	host := c.net.Join(k.name)
 	store := c.tree.Open()
 	store.SetFaults(c.storeFaults(k.name))
-	lc, err := ledgerclient.Attach(store, metadata.NewViews(store, metadata.DefaultRoot), c.patience(k.name), host.Dial)
+	o := c.patience(k.name)
+	if c.tier != nil {
+		o.Offload = c.tier.targets(k.name)
+	}
+	lc, err := ledgerclient.Attach(store, metadata.NewViews(store, metadata.DefaultRoot), o, host.Dial)
 	if err != nil {
 		c.h.Break("setup", "%v", err)
 		return
@@ -133,6 +137,9 @@ func (k *client) die() {
 	host, lc := k.host, k.lc
 	k.mu.Unlock()
 	host.Kill(false)
+	if t := k.w.c.tier; t != nil {
+		t.kill(k.name)
+	}
 	_ = lc.Close()
 	k.boot()
 }
@@ -166,6 +173,9 @@ func (k *client) write(rng *rand.Rand) {
 	o := ledgerclient.CreateOptions{Quorum: c.cfg.Quorums[rng.IntN(len(c.cfg.Quorums))], Digest: ledger.DigestCRC32C, Password: password,
 		DeferredSync: c.cfg.Defer && rng.IntN(2) == 0}
 	entries, window, hurry, finish := 1+rng.IntN(c.cfg.Entries), []int{1, 4, 30}[rng.IntN(3)], rng.IntN(2) == 0, rng.IntN(3) > 0
+	if c.cfg.Tier.Keep && rng.IntN(3) == 0 {
+		o.Custom = map[string][]byte{"bindery.tier": []byte("keep")}
+	}
 	ctx, cancel := context.WithTimeout(k.w.ctx, 20*time.Second)
 	defer cancel()
 	w, err := k.process().Create(ctx, o)

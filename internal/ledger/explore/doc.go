@@ -2,6 +2,8 @@
 // client and the running bookie use, through every interleaving of a small world, and looks at the invariants in every
 // state that it reaches.
 //
+// Worlds with a tier have the cores of package offload/protocol, too: workers, a release, an owner who deletes, the janitor.
+//
 // A world is an initial state with budgets: so many entries, so many lost answers, wiped bookies, power cuts, unknown
 // metadata outcomes. Within the budgets everything may happen in any order: messages are an unordered bag, a message
 // that is never delivered is a lost one, a request whose client gave up may still arrive.

@@ -11,9 +11,9 @@ import (
 
 // TestShortWorlds explores the worlds that take seconds; make modelcheck explores them all.
 func TestShortWorlds(t *testing.T) {
-	names := []string{"closed-replicator", "faults", "two-fragments", "unknown", "recoverers", "collector", "forced", "forced-unmarked", "split-readd"}
+	names := []string{"closed-replicator", "faults", "two-fragments", "unknown", "recoverers", "collector", "forced", "forced-unmarked", "split-readd", "tier-recovery", "tier-replicator"}
 	if !testing.Short() && !raceEnabled {
-		names = append(names, "ahead", "deleted", "verify", "wipe-2", "live-replicator")
+		names = append(names, "ahead", "deleted", "verify", "wipe-2", "live-replicator", "tier-deleted", "tier-damage")
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {

@@ -59,7 +59,7 @@ func Mutants() []Planted {
 		{ledger.MutantOffloadNoLag, "a release does not wait for the lag", "tier-replicator"},
 		{ledger.MutantOffloadUnverified, "a commit without read-back", "tier-damage"},
 		{ledger.MutantOffloadCommitStale, "a commit on an old record of the ledger", "tier-damage"},
-		{ledger.MutantOffloadNamedAnew, "an attempt is named again", "tier-workers"},
+		{ledger.MutantOffloadNamedAnew, "an attempt is named again", "tier-deleted"},
 		{ledger.MutantOffloadOnePass, "the janitor does not wait for the grace", "tier-workers"},
 		{ledger.MutantOffloadCleansUnclear, "a worker cleans up after an unclear commit", "tier-unknown"},
 		{ledger.MutantOffloadRecordsFirst, "orphans: records are read before targets are listed", "tier-workers"},

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -152,6 +153,8 @@ type Worker struct {
 	scrub  *bucket
 	m      *metrics
 	absent *sightings
+	health *health
+	survey atomic.Pointer[survey]
 
 	progress *progressBook
 }
@@ -177,10 +180,12 @@ func NewWorker(o Options) (*Worker, error) {
 		return nil, errors.Join(err, log.Close())
 	}
 	m := newMetrics()
+	m.addGauges()
 	w := &Worker{
 		o: o, notes: notes, m: m, memory: semaphore.NewWeighted(o.MemoryBytes), read: newBucket(o.ReadRate), upload: newBucket(o.UploadRate), scrub: newBucket(o.ScrubRate),
-		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), pages: newPageCache(pageCacheBytes), m: m}, absent: newSightings(), progress: newProgressBook(),
+		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), pages: newPageCache(pageCacheBytes), m: m}, absent: newSightings(), health: newHealth(), progress: newProgressBook(),
 	}
+	m.addProgress(w.Progress)
 	return w, nil
 }
 
@@ -283,6 +288,7 @@ func (w *Worker) Offload(ctx context.Context, id ledger.ID) error {
 	w.progress.begin(id, w.o.now())
 	defer w.progress.end(id)
 	err := w.takeIn(ctx, id)
+	w.health.moved(id, err)
 	var s *StoppedError
 	switch {
 	case err == nil:

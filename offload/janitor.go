@@ -28,8 +28,7 @@ type Swept struct {
 // once; one is enough. The error is the metadata store's, or the context's.
 func (w *Worker) Clean(ctx context.Context) (Swept, error) {
 	s := Swept{States: map[State]int{}}
-	oldest := int64(0)
-	now := w.o.now()
+	seen := newSurvey(w.o.now())
 	for l, err := range w.o.Records.All(ctx) {
 		if err != nil {
 			return s, err
@@ -44,20 +43,13 @@ func (w *Worker) Clean(ctx context.Context) (Swept, error) {
 			}
 			s.Problems = append(s.Problems, fmt.Errorf("ledger %d: %w", l.Ledger, err))
 		}
+		seen.add(l.Ledger, l.Record, w.health)
 		s.Records++
 		s.States[l.Record.State]++
 		s.Missing += l.Record.Missing()
 		s.Garbage += len(l.Record.Garbage)
-		if l.Record.State == StateUploading {
-			oldest = max(oldest, now.UnixMilli()-l.Record.StartedAt)
-		}
 	}
-	for state := StateUploading; state.Valid(); state++ {
-		w.m.states[state].Store(int64(s.States[state]))
-	}
-	w.m.shardsMissing.Store(int64(s.Missing))
-	w.m.garbage.Store(int64(s.Garbage))
-	w.m.oldestUploading.Store(oldest / 1000)
+	w.publish(seen)
 	return s, nil
 }
 

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/offload/objstore"
@@ -110,16 +113,20 @@ func (u *upload) begin(ctx context.Context, single bool) error {
 		return nil
 	}
 	ids := make([]string, u.geometry.Shards())
+	var g errgroup.Group
 	for i := range ids {
-		id, err := u.stores[i].CreateUpload(ctx, u.shardKey(i), objstore.UploadOptions{Meta: u.meta(i)})
-		if err != nil {
-			u.giveUp(i, err)
-			if cause := context.Cause(ctx); cause != nil {
-				return cause
+		g.Go(func() error {
+			id, err := u.stores[i].CreateUpload(ctx, u.shardKey(i), objstore.UploadOptions{Meta: u.meta(i)})
+			if err != nil {
+				u.giveUp(i, err)
+				return context.Cause(ctx)
 			}
-			continue
-		}
-		ids[i] = id
+			ids[i] = id
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
 	}
 	u.uploads = ids
 	return u.notes.uploads(ctx, u.attempt, ids)
@@ -209,21 +216,21 @@ func (u *upload) complete(ctx context.Context, sums []shardSum) error {
 	if err := u.ours(ctx); err != nil {
 		return err
 	}
+	var g errgroup.Group
 	for i := range sums {
 		if u.isMissing(i) {
 			continue
 		}
-		if err := u.completeShard(ctx, i, sums[i]); err != nil {
-			if errors.Is(err, errAbandon) {
+		g.Go(func() error { // stores may copy all parts for it
+			err := u.completeShard(ctx, i, sums[i])
+			if err == nil || errors.Is(err, errAbandon) {
 				return err
 			}
 			u.giveUp(i, err)
-			if cause := context.Cause(ctx); cause != nil {
-				return cause
-			}
-		}
+			return context.Cause(ctx)
+		})
 	}
-	return nil
+	return g.Wait()
 }
 
 func (u *upload) completeShard(ctx context.Context, i int, want shardSum) error {
@@ -288,28 +295,34 @@ func (u *upload) putManifests(ctx context.Context, encoded []byte) ([]string, er
 	}
 	body := objstore.NewBody(encoded)
 	key := ManifestName(u.attempt, u.ledger)
+	var places []int // of one shard per target
+	for i, target := range u.targets {
+		if !u.isMissing(i) && !slices.ContainsFunc(places, func(p int) bool { return u.targets[p] == target }) {
+			places = append(places, i)
+		}
+	}
 	var done []string
 	var causes []error
 	wanted := min(u.geometry.Parity+1, distinct(u.targets))
 	spare := u.geometry.Shards() - u.min // copies that may be left out, with shards that may be
-	for i, target := range u.targets {
-		if len(done) == wanted {
-			break
+	for len(done) < wanted && len(causes) <= spare && len(places) > 0 {
+		batch := places[:min(wanted-len(done), len(places))]
+		places = places[len(batch):]
+		errs := make([]error, len(batch))
+		var wg sync.WaitGroup
+		for n, i := range batch {
+			wg.Go(func() { errs[n] = putManifest(ctx, u.stores[i], key, body, u.meta(i)) })
 		}
-		if u.isMissing(i) || contains(done, target) {
-			continue
-		}
-		err := putManifest(ctx, u.stores[i], key, body, u.meta(i))
-		switch {
-		case err == nil:
-			done = append(done, target)
-		case errors.Is(err, errForeign):
-			return nil, err
-		default:
-			causes = append(causes, fmt.Errorf("target %s: %w", target, err))
-		}
-		if len(causes) > spare {
-			break
+		wg.Wait()
+		for n, i := range batch {
+			switch err := errs[n]; {
+			case err == nil:
+				done = append(done, u.targets[i])
+			case errors.Is(err, errForeign):
+				return nil, err
+			default:
+				causes = append(causes, fmt.Errorf("target %s: %w", u.targets[i], err))
+			}
 		}
 	}
 	if len(done) < max(wanted-spare, 1) {

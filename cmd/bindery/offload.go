@@ -535,6 +535,7 @@ func newOffloadRepairCommand(o *tierOptions) *cobra.Command {
 
 func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
 	var file string
+	var inPlace bool
 	var quorum ledgerclient.Quorum
 	c := &cobra.Command{
 		Use: "restore ID", Short: "Write a ledger of the tier into a new ledger, whose id is printed, or into a file", Args: cobra.ExactArgs(1),
@@ -545,6 +546,9 @@ func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
 			}
 			if err := quorum.Validate(); err != nil {
 				return exit(exitUsage, err)
+			}
+			if inPlace {
+				return exit(exitRefused, fmt.Errorf("ledger %d is not restored in place: bookies remember a ledger that they dropped, fenced as it was, and take no entries for its id; without --in-place it is restored into a new ledger, whose id is printed", id))
 			}
 			return o.with(c, func(ctx context.Context, t *tier) error {
 				r, err := t.reader()
@@ -581,6 +585,7 @@ func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
 			})
 		},
 	}
+	c.Flags().BoolVar(&inPlace, "in-place", false, "under its old id: refused, bookies remember the id")
 	c.Flags().StringVar(&file, "to-file", "", "write the payloads into this file instead, one after the other")
 	c.Flags().IntVar(&quorum.Ensemble, "ensemble", 3, "ensemble size of the new ledger")
 	c.Flags().IntVar(&quorum.Write, "write-quorum", 3, "its write quorum")

@@ -151,7 +151,7 @@ func auditor(t *testing.T, f *fleet, ok func(name string) bool) (name string) {
 	require.Eventually(t, func() bool {
 		name = recoveryStatusOf(t, f).Auditor
 		return ok(name)
-	}, 90*time.Second, 500*time.Millisecond)
+	}, patience, 500*time.Millisecond)
 	return name
 }
 

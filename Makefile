@@ -75,7 +75,7 @@ interop: build ## Apache's BookKeeper and Pulsar against ours, in a real ZooKeep
 interop-short: build ## a part of it: ZooKeeper, one version of BookKeeper, fewer pairs (about 4 minutes)
 	BINDERY_BIN=$(CURDIR)/bin/bindery $(GO) test -tags interop -short -count=1 -timeout 40m -v ./test/interop
 
-bench: build ## journal and cluster benchmarks beside the disk's own limit, interleaved
+bench: build ## ours beside Apache BookKeeper and the disk itself, interleaved; BENCHFLAGS=-plan says what and how long
 	$(GO) run ./bench $(BENCHFLAGS)
 
 bench-offload: ## reads, writes and repairs of the tier beside raw requests to the same S3 server, interleaved
@@ -83,6 +83,13 @@ bench-offload: ## reads, writes and repairs of the tier beside raw requests to t
 
 bench-compare: ## benchstat of the working tree against BASE (default HEAD~1)
 	bench/compare $(or $(BASE),HEAD~1)
+
+.PHONY: bench-guard bench-guard-record
+bench-guard: ## hot paths against the recorded run: allocations and system calls per add are limits, times are shown
+	$(GO) run ./bench/guard
+
+bench-guard-record: ## write bench/guard/recorded.txt anew, on a quiet machine
+	$(GO) run ./bench/guard -record
 
 lint: ## gofmt and golangci-lint
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not gofmt-ed:"; echo "$$out"; exit 1; fi

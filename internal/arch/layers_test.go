@@ -77,11 +77,13 @@ var layers = map[string]int{
 	"internal/corrupt":               0,
 	"internal/admin":                 0,
 	"internal/arch":                  0,
+	"bench/guard/iocalls":            0,
 	"internal/apache":                0,
 	"internal/jvmtest":               1,
 	"facade/pulsarwire":              0,
 	// Tests that drive binaries or several parts from outside; nothing imports them.
 	"bench":            10,
+	"bench/guard":      10,
 	"tools/modelcheck": 10,
 	"tools/sim":        10,
 	"test/e2e":         10,

@@ -44,7 +44,7 @@ func Live(ctx context.Context, p *Place, o Options) (*Result, error) {
 	}
 	p.Env.Report(b.chapter.Name, "live", 0)
 	err = p.Env.Run(ctx, engine.Load{
-		Probe: b.probe(c).Timed().Stalled(), Workers: []engine.Worker{engine.Gentle(w, o.CapPercent/100)}, Duration: o.Budget, OpsMin: opsMin, BytesMax: o.Bytes,
+		Probe: b.probe(c).Timed().Stalled().Rests(), Workers: []engine.Worker{engine.Gentle(w, o.CapPercent/100)}, Duration: o.Budget, OpsMin: opsMin, BytesMax: o.Bytes,
 	})
 	return b.close(errors.Join(err, a.Close()))
 }

@@ -31,6 +31,7 @@ type Probe struct {
 	roundB   int64
 	closed   time.Duration // longest service time
 	last     time.Time     // last completion in the round
+	rests    bool          // between operations, as was meant: that is no gap
 	stalls   *stalls
 	series   *series
 }
@@ -42,6 +43,9 @@ func NewProbe(c result.Cell) *Probe {
 
 // Stalled makes the probe keep the gaps between completions.
 func (p *Probe) Stalled() *Probe { p.stalls = &stalls{}; return p }
+
+// Rests makes the time between operations no gap.
+func (p *Probe) Rests() *Probe { p.rests = true; return p }
 
 // Timed makes the probe keep a time line in steps of a second.
 func (p *Probe) Timed() *Probe { p.series = &series{}; return p }
@@ -83,7 +87,11 @@ func (p *Probe) record(intended, start, end time.Time, parts Parts, late bool) {
 		result.Record(p.sync, parts.Sync)
 	}
 	if p.stalls != nil {
-		p.stalls.add(end, end.Sub(p.last))
+		since := p.last
+		if p.rests {
+			since = start
+		}
+		p.stalls.add(end, end.Sub(since))
 	}
 	p.last = end
 	if p.series != nil {

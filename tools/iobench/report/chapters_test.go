@@ -44,7 +44,7 @@ func TestChaptersOfOtherCommands(t *testing.T) {
 		"Hours under load", "<td>3500000</td><td>80.0</td><td>120000</td><td>0.500</td><td>0.000</td><td>0.000</td>",
 		"120 ms without a completion, 83.3 min after the start",
 		">Engines: /data/journal<", "tidwall/wal/1024", "Not measured: plain/1024 (no space)", ">1024 B, 80 %<", "Beside a running bookie",
-		"Predicted and then measured (bindery bench cluster)", "<td>95 µs</td><td>yes</td>", "<td>390 µs – 410 µs</td><td>NO</td>", "<td>noisy</td><td>77 %</td>", "at 50 %: 4 KiB ×1",
+		"Predicted and then measured by bindery bench cluster", "<td>95 µs</td><td>yes</td>", "<td>390 µs – 410 µs</td><td>NO</td>", "<td>noisy</td><td>77 %</td>", "at 50 %: 4 KiB ×1",
 	} {
 		contains(t, page, want)
 	}

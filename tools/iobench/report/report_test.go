@@ -81,7 +81,7 @@ func TestShowsWhatAReaderLooksFor(t *testing.T) {
 		"serial#9e3779b97f4a",
 		`<caption>sync, /data/journal</caption>`,
 		`<caption>sustain, /data/ledgers: sustain over time</caption>`,
-		"What a bookie on this disk is predicted to do",
+		"What a bookie whose journal has this disk for itself is predicted to do",
 	} {
 		contains(t, page, want)
 	}
@@ -125,7 +125,7 @@ func TestMissing(t *testing.T) {
 		{"a chapter of a newer kind", func(r *result.Run) { r.Chapters[0].Name = "levitate" }, []string{"This version has no drawing for it"}},
 		{"a chapter without a cell", func(r *result.Run) {
 			r.Chapters[1].Cells, r.Chapters[1].Verdicts, r.Chapters[1].Complete = nil, nil, false
-		}, []string{"interrupted before anything was measured"}},
+		}, []string{"it ended before anything was measured"}},
 		{"nothing works here", func(r *result.Run) {
 			for i := range r.Chapters[0].Cells {
 				c := &r.Chapters[0].Cells[i]

@@ -54,7 +54,7 @@ func (v *runView) sections(r *result.Run) {
 			if s.Figures = d.draw(r, c); len(s.Figures) == 0 {
 				s.Missing = "nothing was measured"
 				if !c.Complete {
-					s.Missing = "interrupted before anything was measured"
+					s.Missing = "it ended before anything was measured"
 				}
 			}
 			v.Sections = append(v.Sections, s)
@@ -84,7 +84,13 @@ func (v *runView) sections(r *result.Run) {
 
 // notes are the sentences above a chapter's drawings.
 func notes(r *result.Run, c *result.Chapter) (out []string) {
-	if !c.Complete {
+	capped := slices.ContainsFunc(r.Warnings, func(w result.Warning) bool {
+		return w.Code == result.WarnWriteCap && w.Chapter == c.Name && w.Device == c.Device
+	})
+	switch {
+	case capped:
+		out = append(out, fmt.Sprintf("ENDED EARLY, after %s: the run had written what --max-write allows.", chart.Seconds(c.ElapsedS)))
+	case !c.Complete:
 		out = append(out, fmt.Sprintf("INTERRUPTED after %s: the figures are of what was measured until then.", chart.Seconds(c.ElapsedS)))
 	}
 	out = append(out, verdictTexts(c.Verdicts)...)

@@ -82,7 +82,7 @@ func newRunView(r *result.Run, n int) runView {
 	v.Tiles = tiles(r)
 	v.Facts = facts(r)
 	v.recommendation(r)
-	for _, w := range r.Warnings {
+	for _, w := range r.BriefWarnings() {
 		where := w.Chapter
 		if len(r.OtherDevices) > 0 {
 			where = strings.TrimSuffix(r.DeviceAt(w.Device).Dir+", "+w.Chapter, ", ")
@@ -203,7 +203,7 @@ func (v *runView) recommendation(r *result.Run) {
 		v.Grades += "; limited by " + limit(rec.LimitedBy)
 	}
 	if len(rec.Predictions) > 0 {
-		t := table{Caption: "What a bookie on this disk is predicted to do", Head: []string{"entry", "load", "adds/s", "MB/s", "p50", "p99", "p99 between", "mean group", "limited by"}}
+		t := table{Caption: "What a bookie whose journal has this disk for itself is predicted to do", Head: []string{"entry", "load", "adds/s", "MB/s", "p50", "p99", "p99 between", "mean group", "limited by"}}
 		byLoad := slices.Clone(rec.Predictions)
 		slices.SortStableFunc(byLoad, func(a, b result.Prediction) int { return cmp.Compare(a.LoadPct, b.LoadPct) })
 		for _, p := range byLoad {
@@ -221,7 +221,7 @@ func (v *runView) recommendation(r *result.Run) {
 
 // verified shows what was predicted beside what was then measured.
 func verified(ver *result.Verification) *table {
-	t := table{Caption: "Predicted and then measured (" + ver.Command + ")", Head: []string{"load", "adds/s predicted", "measured", "p50 predicted", "measured", "within 20 %", "p99 predicted", "measured", "within the spread", "noise"}}
+	t := table{Caption: "Predicted and then measured by bindery bench cluster", Head: []string{"load", "adds/s predicted", "measured", "p50 predicted", "measured", "within 20 %", "p99 predicted", "measured", "within the spread", "noise"}}
 	t.Rows = append(t.Rows, []string{
 		"full speed", chart.Number(ver.PeakPredictedPerS), chart.Number(ver.PeakMeasuredPerS), "", "", held(ver.PeakWithin, ver.PeakNoisePct > 100*result.VerifyWithin), "", "", "",
 		chart.Number(ver.PeakNoisePct) + " %",

@@ -184,3 +184,20 @@ func FuzzDecode(f *testing.F) {
 		require.Equal(t, first.String(), second.String())
 	})
 }
+
+func TestBriefWarnings(t *testing.T) {
+	r := &Run{}
+	for _, w := range []Warning{
+		{Code: WarnMountOptions, Text: "discard"}, {Code: WarnMountOptions, Text: "discard", Device: 1}, {Code: WarnNotSteady, Chapter: "sync", Text: "sync a"},
+		{Code: WarnNoisy, Chapter: "sync", Text: "noisy sync"}, {Code: WarnNotSteady, Chapter: "alloc", Text: "alloc b"}, {Code: WarnNoisy, Chapter: "read", Text: "noisy read"},
+		{Code: WarnNotSteady, Chapter: "read", Cell: "x", Text: "read c"},
+	} {
+		r.Warnings = append(r.Warnings, w)
+	}
+	var texts []string
+	for _, w := range r.BriefWarnings() {
+		texts = append(texts, w.Text)
+	}
+	require.Equal(t, []string{"discard", briefly[WarnNotSteady] + ": sync, alloc, read", "noisy sync", "noisy read"}, texts)
+	require.Len(t, r.Warnings, 7, "all of them are in the result")
+}

@@ -1,5 +1,10 @@
 package result
 
+import (
+	"slices"
+	"strings"
+)
+
 // Codes of warnings. A code is never given another meaning.
 const (
 	WarnNotRepresentative = "NOT_REPRESENTATIVE" // tmpfs, overlay, network, loop
@@ -46,4 +51,36 @@ type Warning struct {
 	Chapter  string `json:"chapter,omitempty"`
 	Cell     string `json:"cell,omitempty"`
 	Text     string `json:"text"`
+}
+
+// briefly is what is said once for chapters that have the same trouble.
+var briefly = map[string]string{
+	WarnNotSteady:  "NOT STEADY: the last five windows of some cells differ by more than 10 %",
+	WarnNoisy:      "medians of the rounds of some cells lie more than 50 % apart",
+	WarnFewSamples: "under 100 samples in some cells; their p99 says little",
+}
+
+// briefMost is how many chapters may each say the same for themselves.
+const briefMost = 2
+
+// BriefWarnings are the warnings for people: what two directories of one disk have in common once, and what many chapters
+// have in common in one line that names them.
+func (r *Run) BriefWarnings() (list []Warning) {
+	chapters := map[string][]string{}
+	for _, w := range r.Warnings {
+		if briefly[w.Code] != "" && w.Chapter != "" && !slices.Contains(chapters[w.Code], w.Chapter) {
+			chapters[w.Code] = append(chapters[w.Code], w.Chapter)
+		}
+	}
+	said := map[string]bool{}
+	for _, w := range r.Warnings {
+		if names := chapters[w.Code]; len(names) > briefMost && w.Chapter != "" {
+			w.Text, w.Cell, w.Chapter, w.Device = briefly[w.Code]+": "+strings.Join(names, ", "), "", "", 0
+		}
+		if !said[w.Text] {
+			said[w.Text] = true
+			list = append(list, w)
+		}
+	}
+	return list
 }

@@ -194,7 +194,7 @@ func (p *printer) sustained(c *result.Chapter) {
 func (p *printer) stalls(c *result.Chapter) {
 	for i := range c.Stalls {
 		s := &c.Stalls[i]
-		p.line("  longest gap %s; over 10 ms: %d, 50 ms: %d, 100 ms: %d, 500 ms: %d", micros(s.LongestUS), s.Over10MS, s.Over50MS, s.Over100MS, s.Over500MS)
+		p.wrap("  ", fmt.Sprintf("longest gap %s; over 10 ms: %d, 50 ms: %d, 100 ms: %d, 500 ms: %d", micros(s.LongestUS), s.Over10MS, s.Over50MS, s.Over100MS, s.Over500MS))
 		if s.PeriodS > 0 {
 			p.line("  they come back about every %.1f s", s.PeriodS)
 		}

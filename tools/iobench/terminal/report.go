@@ -128,7 +128,9 @@ func (p *printer) verdict() {
 	rec := p.r.Recommendation
 	p.b.WriteByte('\n')
 	if rec == nil {
-		p.line("No verdict: no durable writes were measured.")
+		if p.r.Chapter(result.ChapterSync, 0) != nil {
+			p.line("No verdict: no durable writes were measured.")
+		}
 		return
 	}
 	text := "journal " + p.grade(rec.JournalGrade)
@@ -161,12 +163,7 @@ func (p *printer) warnings() {
 		return
 	}
 	p.title("what to know", "")
-	said := map[string]bool{} // two directories of one disk have the same to say
-	for _, w := range p.r.Warnings {
-		if said[w.Text] {
-			continue
-		}
-		said[w.Text] = true
+	for _, w := range p.r.BriefWarnings() {
 		sign := "-"
 		switch w.Severity {
 		case result.SeverityWarning:

@@ -138,7 +138,7 @@ func TestEveryFlippedBitBesideThePagesIsNoticed(t *testing.T) {
 }
 
 // hugeManifest describes blocks of three entries, of which no shard has to exist.
-func hugeManifest(t *testing.T, blocks int) ([]byte, *Manifest) {
+func hugeManifest(t testing.TB, blocks int) ([]byte, *Manifest) {
 	t.Helper()
 	m := goldenManifest()
 	m.Geometry, m.Key, m.Encryption, m.blocks, m.stripes = Geometry{1, 0}, nil, EncryptNone, make([]blockRef, blocks), nil
@@ -211,4 +211,38 @@ func TestHugeManifestTakesLittleMemory(t *testing.T) {
 	require.Error(t, good.copyTo(t.Context(), w.faults["t2"], nil))
 	require.Empty(t, w.stores["t2"].Uploads(), "what failed leaves nothing")
 	runtime.KeepAlive(c)
+}
+
+func FuzzManifestParts(f *testing.F) {
+	f.Add([]byte{})
+	for _, blocks := range []int{1, pageBlocks + 3} {
+		b, _ := hugeManifest(f, blocks)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		asked := 0
+		m, err := readManifest("m", int64(len(data)), func(offset int64, b []byte) error {
+			if asked += len(b); offset < 0 || offset+int64(len(b)) > int64(len(data)) {
+				return errors.New("behind the end")
+			}
+			copy(b, data[offset:])
+			return nil
+		})
+		require.LessOrEqual(t, asked, manifestFront+manifestPartsMax+len(data), "no more is asked for than there can be")
+		if err != nil || m.pages == nil {
+			return
+		}
+		whole, werr := DecodeManifest("m", data)
+		for n := range m.pages.refs {
+			x := &m.pages.refs[n]
+			if x.offset+int64(x.length) > int64(len(data)) {
+				t.Fatalf("page %d lies at %d, %d bytes", n, x.offset, x.length)
+			}
+			p, err := m.decodePageAlone(n, data[x.offset:x.offset+int64(x.length)])
+			if werr == nil {
+				require.NoError(t, err)
+				require.Equal(t, whole.blocks[p.first:p.behind()], p.refs)
+			}
+		}
+	})
 }

@@ -128,9 +128,9 @@ func (p *peer) encode(proto wire.Proto, r *wire.Request, c *call) *frame {
 
 // hungUp reports whether a bookie hung up on the first batch reads that it was sent: it does not know them, and is not sent
 // any more.
-func (x *call) hungUp() bool {
-	p := x.conn.peer
-	if x.op != wire.OpBatchRead || !errors.Is(x.err, errConnClosed) || p.answered.Load() {
+func (c *call) hungUp() bool {
+	p := c.conn.peer
+	if c.op != wire.OpBatchRead || !errors.Is(c.err, errConnClosed) || p.answered.Load() {
 		return false
 	}
 	if !p.noBatch.Swap(true) {

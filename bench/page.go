@@ -98,10 +98,16 @@ func (r *report) page() ([]byte, error) {
 		newChart("Start after kill -9 under full load", "seconds", " s", less, 2, []chartRow{{"until it serves", r.Starts}}),
 		newChart("Garbage collection", "freed_mb_per_s", " MB/s", more, 0, []chartRow{{"entry logs freed", r.Collect}}),
 	}
+	var others []string // whose figures are compared with ours
+	for _, l := range r.Loads {
+		for _, p := range l.Peers {
+			if p.Ratios != nil && !slices.Contains(others, p.Peer) {
+				others = append(others, p.Peer)
+			}
+		}
+	}
 	var w bytes.Buffer
-	err := pageTemplate.Execute(&w, map[string]any{"R": r, "Charts": charts, "Compared": slices.ContainsFunc(r.Loads, func(l loadRow) bool {
-		return slices.ContainsFunc(l.Peers, func(p peerRow) bool { return p.Ratios != nil })
-	})})
+	err := pageTemplate.Execute(&w, map[string]any{"R": r, "Charts": charts, "Others": others})
 	return w.Bytes(), err
 }
 

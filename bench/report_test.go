@@ -188,7 +188,7 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 // TestFailure: what could not be measured is named, and the run goes on unless it was interrupted.
 func TestFailure(t *testing.T) {
 	b := &benchmark{}
-	require.NoError(t, b.fail(context.Background(), "tail", &ours{b: b}, errors.New("no answer")))
+	require.NoError(t, b.fail(context.Background(), "tail", &ours{b: b}, errors.New("no answer\nand its log")))
 	require.Equal(t, []string{"tail on bindery: no answer"}, b.report("").Settings.Failed)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

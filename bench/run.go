@@ -117,8 +117,9 @@ func (b *benchmark) fail(ctx context.Context, what string, p peer, err error) er
 	if p != nil {
 		what += " on " + p.name()
 	}
-	b.failures = append(b.failures, fmt.Sprintf("%s: %v", what, err))
 	b.say("FAILED: %s: %v", what, err)
+	why, _, _ := strings.Cut(err.Error(), "\n") // what programs said is shown above
+	b.failures = append(b.failures, what+": "+why)
 	return nil
 }
 

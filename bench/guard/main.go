@@ -38,7 +38,7 @@ func main() {
 	flag.Parse()
 	if err := run(context.Background(), *file, *record); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-guard:", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is main
 	}
 }
 
@@ -80,7 +80,7 @@ func run(ctx context.Context, file string, record bool) error {
 	}
 	table(os.Stdout, old, now)
 	if err := times(ctx, file, out); err != nil {
-		fmt.Println("benchstat is not at hand, no table of times:", err)
+		fmt.Fprintln(os.Stdout, "benchstat is not at hand, no table of times:", err)
 	}
 	if len(over) > 0 {
 		for _, o := range over {
@@ -104,14 +104,14 @@ func bench(ctx context.Context) ([]byte, error) {
 }
 
 // times has benchstat compare both runs.
-func times(ctx context.Context, file string, out []byte) error {
+func times(ctx context.Context, file string, out []byte) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, benchstatMax)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "bench-guard-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	now := filepath.Join(dir, "now.txt")
 	if err := os.WriteFile(now, out, 0o600); err != nil {
 		return err

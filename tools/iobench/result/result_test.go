@@ -186,14 +186,11 @@ func FuzzDecode(f *testing.F) {
 }
 
 func TestBriefWarnings(t *testing.T) {
-	r := &Run{}
-	for _, w := range []Warning{
+	r := &Run{Warnings: []Warning{
 		{Code: WarnMountOptions, Text: "discard"}, {Code: WarnMountOptions, Text: "discard", Device: 1}, {Code: WarnNotSteady, Chapter: "sync", Text: "sync a"},
 		{Code: WarnNoisy, Chapter: "sync", Text: "noisy sync"}, {Code: WarnNotSteady, Chapter: "alloc", Text: "alloc b"}, {Code: WarnNoisy, Chapter: "read", Text: "noisy read"},
 		{Code: WarnNotSteady, Chapter: "read", Cell: "x", Text: "read c"},
-	} {
-		r.Warnings = append(r.Warnings, w)
-	}
+	}}
 	var texts []string
 	for _, w := range r.BriefWarnings() {
 		texts = append(texts, w.Text)

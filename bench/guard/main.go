@@ -94,7 +94,7 @@ func run(ctx context.Context, file string, record bool) error {
 // bench runs the benchmarks. What they print goes to standard error, too: it takes a minute.
 func bench(ctx context.Context) ([]byte, error) {
 	var out bytes.Buffer
-	args := append([]string{"test", "-run", "^$", "-bench", "^BenchmarkGuard$", "-benchmem", "-benchtime", operations, "-count", "5", "-timeout", "10m"}, paths...)
+	args := append([]string{"test", "-run", "^$", "-bench", "^BenchmarkGuard$", "-benchmem", "-benchtime", operations, "-count", "6", "-timeout", "10m"}, paths...)
 	c := exec.CommandContext(ctx, "go", args...)
 	c.Stdout, c.Stderr = io.MultiWriter(&out, os.Stderr), os.Stderr
 	if err := c.Run(); err != nil {

@@ -66,11 +66,7 @@ func Bugs() []Bug {
 		{"open-is-final", ledger.MutantOpenIsFinal, cluster, "a worker takes an open ledger for closed"},
 		{"cleared-unseen", ledger.MutantClearedUnseen, cluster, "a mark is cleared although copies failed"},
 		{"limbo-ends-early", ledger.MutantLimboEndsEarly, cluster, "limbo ends before everything is there"},
-		{"release-unchecked", ledger.MutantOffloadReleaseUnchecked, cluster, "bookie copies are given up without a look at the objects in the tier"},
 		{"release-without-lag", ledger.MutantOffloadNoLag, cluster, "bookie copies are given up before the deletion lag is over"},
-		{"janitor-one-pass", ledger.MutantOffloadOnePass, cluster, "the janitor is done with an abandoned attempt at the first pass"},
-		{"cleans-unclear", ledger.MutantOffloadCleansUnclear, cluster, "a worker removes its objects when it does not know whether its commit happened"},
-		{"tier-not-asked", ledger.MutantTierNotAsked, cluster, "a reader whose bookies have dropped the ledger does not look for it in the tier"},
 		{"loss-not-listed", ledger.MutantLossNotListed, both, "a bookie that lost its disk serves without looking for its ledgers"},
 	}
 }

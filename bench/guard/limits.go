@@ -83,7 +83,7 @@ func line(fields []string) (figures, error) {
 // machine; a path that lost its batching needs ten times as many.
 const (
 	callsShare      = 0.10
-	callsShareBatch = 1.0
+	callsShareBatch = 3.0
 	callsMore       = 0.05
 )
 

@@ -46,7 +46,7 @@ func TestLimits(t *testing.T) {
 	require.Empty(t, exceeded(old, now))
 
 	require.InEpsilon(t, 1.15, limit("x/batch=1", 1), 0.001)
-	require.InEpsilon(t, 2.05, limit("x/batch=16", 1), 0.001)
+	require.InEpsilon(t, 4.05, limit("x/batch=16", 1), 0.001)
 
 	var b bytes.Buffer
 	table(&b, old, old)

@@ -205,7 +205,8 @@ func addTo(t *testing.T, nc net.Conn, id ledgerclient.LedgerID) wire.Code {
 	key := digest.MasterKey([]byte(calmPassword))
 	d, err := digest.New(ledger.DigestCRC32C, nil)
 	require.NoError(t, err)
-	r := wire.Request{Proto: wire.V3, Version: byte(wire.V3), Op: wire.OpAdd, TxnID: 1, Ledger: int64(id), Entry: 0, Key: key[:], HasKey: true, Body: d.Seal(nil, int64(id), 0, -1, 4, []byte("data"))}
+	data := payload(id, 0)
+	r := wire.Request{Proto: wire.V3, Version: byte(wire.V3), Op: wire.OpAdd, TxnID: 1, Ledger: int64(id), Entry: 0, Key: key[:], HasKey: true, Body: d.Seal(nil, int64(id), 0, -1, int64(len(data)), data)}
 	out, err := wire.AppendRequest(nil, &r)
 	require.NoError(t, err)
 	go func() { _, _ = nc.Write(out) }()

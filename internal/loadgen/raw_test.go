@@ -106,8 +106,8 @@ func (s *target) check(t *testing.T) {
 }
 
 // calm runs a load for longer and longer, until it took place as planned: on a busy machine a short one may get no turn.
-func calm(t *testing.T, planned func(r *Result) bool, run func(scale time.Duration) *Result) *Result {
-	for scale := time.Duration(1); ; scale *= 5 {
+func calm(t *testing.T, planned func(r *Result) bool, run func(scale int) *Result) *Result {
+	for scale := 1; ; scale *= 5 {
 		r := run(scale)
 		if planned(r) || scale > 25 {
 			return r
@@ -116,13 +116,15 @@ func calm(t *testing.T, planned func(r *Result) bool, run func(scale time.Durati
 	}
 }
 
+func times(n int, d time.Duration) time.Duration { return d * time.Duration(n) }
+
 func TestClosedLoop(t *testing.T) {
 	var s *target
 	r := calm(t, func(r *Result) bool {
 		return r.Adds > 100 && r.WarmupAdds > 10 && r.Adds+r.WarmupAdds+int64(s.adds/10) >= int64(s.adds) && r.Seconds < 0.35
-	}, func(scale time.Duration) *Result {
+	}, func(scale int) *Result {
 		s = newTarget(t)
-		d := &Raw{Address: s.ln.Addr().String(), KeepHistogram: true, Plan: Plan{Connections: 2, Ledgers: 5, Outstanding: 16, Size: 100, Warmup: scale * 50 * time.Millisecond, Duration: scale * 200 * time.Millisecond}}
+		d := &Raw{Address: s.ln.Addr().String(), KeepHistogram: true, Plan: Plan{Connections: 2, Ledgers: 5, Outstanding: 16, Size: 100, Warmup: times(scale, 50*time.Millisecond), Duration: times(scale, 200*time.Millisecond)}}
 		r, err := d.Run(t.Context())
 		require.NoError(t, err)
 		s.check(t)
@@ -144,7 +146,7 @@ func TestClosedLoop(t *testing.T) {
 }
 
 func TestOpenLoopCountsFromTheDueTime(t *testing.T) {
-	r := calm(t, func(r *Result) bool { return r.hist.TotalCount() >= 990 }, func(time.Duration) *Result {
+	r := calm(t, func(r *Result) bool { return r.hist.TotalCount() >= 990 }, func(int) *Result {
 		s := newTarget(t)
 		stalled := false
 		s.code = func(int64, int64) (wire.Code, time.Duration, bool) {
@@ -171,7 +173,7 @@ func TestOpenLoopCountsFromTheDueTime(t *testing.T) {
 }
 
 func TestRefusedAndUnanswered(t *testing.T) {
-	r := calm(t, func(r *Result) bool { return r.Adds > 1000 }, func(scale time.Duration) *Result {
+	r := calm(t, func(r *Result) bool { return r.Adds > 1000 }, func(scale int) *Result {
 		s := newTarget(t)
 		s.code = func(_, entry int64) (wire.Code, time.Duration, bool) {
 			if entry%10 == 3 {
@@ -179,7 +181,7 @@ func TestRefusedAndUnanswered(t *testing.T) {
 			}
 			return wire.OK, 0, true
 		}
-		d := &Raw{Address: s.ln.Addr().String(), Plan: Plan{Connections: 1, Outstanding: 4, Size: 10, Duration: scale * 100 * time.Millisecond}}
+		d := &Raw{Address: s.ln.Addr().String(), Plan: Plan{Connections: 1, Outstanding: 4, Size: 10, Duration: times(scale, 100*time.Millisecond)}}
 		r, err := d.Run(t.Context())
 		require.NoError(t, err)
 		return r

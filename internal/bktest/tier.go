@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/binderylog/bindery/internal/intent"
@@ -218,7 +217,6 @@ type offloader struct {
 	worker *offload.Worker
 	runs   *offload.Service
 	up     bool
-	dead   atomic.Bool
 }
 
 // start runs a process on the disk.

@@ -173,8 +173,8 @@ func (x *space) writeTier(s *state, t *tier, w *protocol.Write) (applied bool, w
 	if !s.gone {
 		at = int64(s.version)
 	}
-	any := w.Ledger == protocol.LedgerDelete && ledger.Planted() == ledger.MutantOffloadReleaseAnyVersion
-	if w.Ledger != protocol.LedgerFree && w.LedgerVer != at && !any {
+	blind := w.Ledger == protocol.LedgerDelete && ledger.Planted() == ledger.MutantOffloadReleaseAnyVersion
+	if w.Ledger != protocol.LedgerFree && w.LedgerVer != at && !blind {
 		return false, ""
 	}
 	why = x.checkTierWrite(s, t, w)

@@ -51,7 +51,8 @@ var howNames = [...]string{"", ", answer lost", ", dropped", ", perhaps later"}
 func (x *space) tierText(s *state, m move) string {
 	t := x.tiers.at(s.tier)
 	op, arg := tierOp(m.with&(1<<opBits-1)), int(m.with>>opBits)
-	who, what := "", tierOps[op]
+	what := tierOps[op]
+	var who string
 	switch a := tierActor(m.who); a {
 	case actRelease:
 		who = "release"

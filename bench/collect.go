@@ -159,7 +159,7 @@ func logSizes(dir string) map[string]logSize {
 	sizes := map[string]logSize{}
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
-			return nil // files come and go meanwhile
+			return nil //nolint:nilerr // files come and go meanwhile
 		}
 		parts := strings.Split(e.Name(), ".")
 		if i := slices.Index(parts, "log"); i > 0 && !slices.Contains(parts, "compacting") && !slices.Contains(parts, "compacted") {

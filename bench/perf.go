@@ -129,7 +129,7 @@ func (g *generator) write(ctx context.Context, l load) (figure, error) {
 		return figure{}, context.Cause(ctx)
 	}
 	if len(list) < perfRamp+perfCounted {
-		return figure{}, fmt.Errorf("Apache's generator told of %d intervals with records, want %d; the last that it said: %s", len(list), perfRamp+perfCounted, last)
+		return figure{}, fmt.Errorf("the generator of Apache told of %d intervals with records, want %d; the last that it said: %s", len(list), perfRamp+perfCounted, last)
 	}
 	return meanFigure(list[perfRamp:]), nil
 }

@@ -57,9 +57,6 @@ func (c *Client) openReleased(ctx context.Context, id LedgerID, o OpenOptions) (
 // moved reports whether the ledger, whose record or entries are not there, is to be read from the tier from now on. Bookies may
 // have dropped their copies since the reader was opened: then "no such entry" would be untrue.
 func (r *Reader) moved(ctx context.Context) bool {
-	if ledger.Planted() == ledger.MutantTierNotAsked {
-		return false
-	}
 	h, err := r.client.openTier(ctx, r.id)
 	if err != nil {
 		if !errors.Is(err, ErrNoSuchLedger) {

@@ -81,7 +81,6 @@ const (
 	MutantOpenIsFinal         // a worker takes the last fragment of an open ledger for final, and for empty
 	MutantClearedUnseen       // a mark is cleared after the copies without another look, even if they failed
 	MutantLimboEndsEarly      // limbo ends when the ledger is closed, whatever is there
-	MutantTierNotAsked        // a reader whose bookies have dropped the ledger does not look for it in the tier
 
 	MutantEnd
 )

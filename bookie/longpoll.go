@@ -86,7 +86,7 @@ func (s *server) longPoll(c *conn, b *batch, r *wire.Request) {
 	if !r.HasTimeout || r.TimeoutMillis <= 0 {
 		p.ended.Store(true)
 		p.refs.Store(1)
-		s.reads.submit(p, laneOrdinary)
+		p.submit()
 		return
 	}
 	p.refs.Store(2)
@@ -143,8 +143,12 @@ func (p *poll) timeout() {
 	}
 }
 
-// submit hands the poll to a read worker. It must not call the ledger, which may be locked.
-func (p *poll) submit() { p.c.srv.reads.submit(p, laneOrdinary) }
+// submit hands the poll to a read worker; from now on its connection owes an answer. It must not call the ledger, which may be
+// locked.
+func (p *poll) submit() {
+	p.c.reads.Add(1)
+	p.c.srv.reads.submit(p, laneOrdinary)
+}
 
 // cancel ends the poll without an answer.
 func (p *poll) cancel() {
@@ -198,6 +202,7 @@ func (p *poll) run(w *worker) {
 	c.reply(&w.resp)
 	s.budget.release(int64(len(w.resp.Body)))
 	c.flush()
+	c.readDone()
 }
 
 // evaluate fills in the answer from the storage as it is now.

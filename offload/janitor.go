@@ -229,6 +229,8 @@ func (w *Worker) removeStale(ctx context.Context, id ledger.ID, r *Record, now t
 // staleManifest as the shard of a Stale means a copy of the manifest.
 const staleManifest = 255
 
+func (s *Stale) isManifest(of AttemptID) bool { return s.Shard == staleManifest && s.Attempt == of }
+
 // remove aborts the uploads of exactly this key, deletes the object, and sees that it is gone. found says that there was something.
 func (w *Worker) remove(ctx context.Context, target, key string, s *Swept) (found bool, err error) {
 	store, err := w.o.Targets.store(target)

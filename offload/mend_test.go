@@ -236,3 +236,41 @@ func TestStatusShowsStagesRedundancyAndAge(t *testing.T) {
 }
 
 var errBookiesDown = errors.New("bookies are down")
+
+// TestACopyOfTheManifestThatCameAnywayIsCleaned: a target took the copy that it said it did not take, and the copy that was to be replaced
+// stays. The simulator found it.
+func TestACopyOfTheManifestThatCameAnywayIsCleaned(t *testing.T) {
+	w, l := offloaded(t, 4, Geometry{2, 1}, ledgerSpec{sizes: even(500, 1000)})
+	x := w.worker("r", func(o *Options) { o.Geometry = Geometry{2, 1} })
+	defer x.Close()
+	named := w.record(l.id).Manifest.Targets
+	require.Len(t, named, 2)
+	key := ManifestName(w.record(l.id).Attempt, l.id)
+	for target, f := range w.faults {
+		switch target {
+		case named[0]:
+		case named[1]:
+			f.Set(faulty.On(objstore.OpHead, faulty.Always(faulty.Fail(objstore.KindUnreachable))))
+		default: // nor can it be seen that the copy is there
+			f.Set(faulty.OnKey("manifest", faulty.All(
+				faulty.On(objstore.OpPut, faulty.Always(faulty.LostReply())),
+				faulty.On(objstore.OpHead, faulty.Always(faulty.Fail(objstore.KindUnreachable))),
+				faulty.On(objstore.OpGet, faulty.Always(faulty.Fail(objstore.KindUnreachable))))))
+		}
+	}
+	_, err := x.Repair(t.Context(), l.id, RepairOptions{Level: VerifyHead})
+	require.Error(t, err)
+	require.ElementsMatch(t, named, w.record(l.id).Manifest.Targets, "it is given up for another one only")
+	came := 0
+	for target := range w.stores {
+		if _, err := w.stores[target].Head(t.Context(), key); err == nil {
+			came++
+		}
+	}
+	require.Greater(t, came, 2, "copies came anyway")
+	w.healed()
+	w.janitor(x)
+	w.requireClean()
+	require.ElementsMatch(t, named, w.record(l.id).Manifest.Targets)
+	w.requireReadable(l)
+}

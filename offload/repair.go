@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/offload/objstore"
 	"github.com/binderylog/bindery/offload/protocol"
 )
@@ -300,25 +302,20 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 	if err != nil {
 		return nil, err
 	}
-	r := s.record.Clone()
-	now := w.o.now().UnixMilli()
-	key := ManifestName(r.Attempt, id)
-	var keep, away []string
-	drop := func(t string) {
-		r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: staleManifest, Target: t, Since: now})
-	}
-	for _, t := range r.Manifest.Targets {
+	key := ManifestName(s.record.Attempt, id)
+	var keep, away, gone []string
+	for _, t := range s.record.Manifest.Targets {
 		bad := slices.ContainsFunc(findings, func(f Finding) bool { return f.Target == t && f.Object == key })
 		switch {
 		case t == drain:
-			drop(t)
+			gone = append(gone, t)
 			continue
 		case bad && unreachable(findings, t):
 			away = append(away, t)
 			continue
 		}
 		if bad && t != good.target { // that one is good again
-			if err := w.copyManifest(ctx, t, good, r); err != nil {
+			if err := w.copyManifest(ctx, t, good, s.record); err != nil {
 				return copied, err
 			}
 			copied = append(copied, t)
@@ -327,27 +324,27 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 	}
 	var causes []error
 	for _, p := range w.o.Targets.places {
-		if len(keep) >= r.Geometry.Parity+1 {
+		if len(keep) > s.record.Geometry.Parity {
 			break
 		}
-		if p.Target == drain || contains(keep, p.Target) || unreachable(findings, p.Target) {
+		if p.Target == drain || contains(keep, p.Target) || unreachable(findings, p.Target) || w.isCleaning(s.record, p.Target) {
 			continue
 		}
-		r.Stale = slices.DeleteFunc(r.Stale, func(x Stale) bool {
-			return x.Shard == staleManifest && x.Target == p.Target && x.Attempt == r.Attempt
-		})
-		if err := w.copyManifest(ctx, p.Target, good, r); err != nil {
+		if s.record, s.version, err = w.planManifest(ctx, id, s.record, s.version, p.Target); err != nil {
+			return copied, err
+		}
+		if err := w.copyManifest(ctx, p.Target, good, s.record); err != nil {
 			causes = append(causes, err)
 			continue
 		}
 		keep, copied = append(keep, p.Target), append(copied, p.Target)
 	}
-	if len(keep) > r.Geometry.Parity {
+	if len(keep) > s.record.Geometry.Parity {
 		causes = nil // others took what these did not
 	}
 	for _, t := range away { // its copy is given up for another one only: it may be as good as ever
-		if len(keep) > r.Geometry.Parity {
-			drop(t)
+		if len(keep) > s.record.Geometry.Parity {
+			gone = append(gone, t)
 		} else {
 			keep = append(keep, t)
 		}
@@ -358,9 +355,40 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 	if len(keep) == 0 {
 		return copied, errors.Join(append(causes, errors.New("no target would have a copy of the manifest"))...)
 	}
+	r := s.record.Clone()
 	r.Manifest.Targets = keep
+	r.Stale = slices.DeleteFunc(r.Stale, func(x Stale) bool { return x.isManifest(r.Attempt) && contains(keep, x.Target) })
+	for _, t := range gone {
+		r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: staleManifest, Target: t, Since: w.o.now().UnixMilli()})
+	}
+	if err := checkStale(r); err != nil {
+		return copied, err
+	}
 	_, err = w.o.Records.Write(ctx, id, r, s.version, LedgerCond{})
 	return copied, errors.Join(append(causes, err)...)
+}
+
+// planManifest names a copy of the manifest before the first byte of it is sent, as one that is to be removed: that is what becomes of it
+// unless it is whole in the end.
+func (w *Worker) planManifest(ctx context.Context, id ledger.ID, old *Record, v metadata.Version, target string) (*Record, metadata.Version, error) {
+	r := old.Clone()
+	r.Stale = slices.DeleteFunc(r.Stale, func(x Stale) bool { return x.isManifest(r.Attempt) && x.Target == target })
+	r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: staleManifest, Target: target, Since: w.o.now().UnixMilli()})
+	if err := checkStale(r); err != nil {
+		return old, v, err
+	}
+	next, err := w.o.Records.Write(ctx, id, r, v, LedgerCond{})
+	if err != nil {
+		return old, v, err
+	}
+	return r, next, nil
+}
+
+// isCleaning reports whether the janitor may be removing a copy of the manifest from a target.
+func (w *Worker) isCleaning(r *Record, target string) bool {
+	return slices.ContainsFunc(r.Stale, func(x Stale) bool {
+		return x.isManifest(r.Attempt) && x.Target == target && w.o.now().Sub(time.UnixMilli(x.Since)) >= w.o.Grace/2
+	})
 }
 
 // sameTargets compares two lists in any order.

@@ -29,8 +29,8 @@ const patience = 3 * time.Minute
 
 var dirs atomic.Int64
 
-// freshDir returns a key prefix that no other test uses, since one store serves them all.
-func freshDir() string { return fmt.Sprintf("/test-%d", dirs.Add(1)) }
+// freshDir returns a key prefix that no other test uses, since one store serves them all; nor is it another one's with digits added.
+func freshDir() string { return fmt.Sprintf("/test-%d-", dirs.Add(1)) }
 
 func contextOf(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

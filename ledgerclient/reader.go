@@ -37,14 +37,18 @@ func (c *Client) Open(ctx context.Context, id LedgerID, o OpenOptions) (*Reader,
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	m, v, d, password, err := c.openRecord(ctx, id, o)
-	if c.tier != nil && errors.Is(err, ErrNoSuchLedger) {
-		r, err := c.openReleased(ctx, id, o)
-		if err != nil {
-			return nil, about("open", id, err)
+	r, err := c.openOnBookies(ctx, id, o)
+	if c.tier != nil && errors.Is(err, ErrNoSuchLedger) { // it has moved, maybe since we have read its record
+		if r, err = c.openReleased(ctx, id, o); err != nil {
+			err = about("open", id, err)
 		}
-		return r, nil
 	}
+	return r, err
+}
+
+// openOnBookies opens a ledger that has a record.
+func (c *Client) openOnBookies(ctx context.Context, id LedgerID, o OpenOptions) (*Reader, error) {
+	m, v, d, password, err := c.openRecord(ctx, id, o)
 	if err != nil {
 		return nil, about("open", id, err)
 	}

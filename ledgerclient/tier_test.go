@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/wire"
 	"github.com/binderylog/bindery/offload"
 	"github.com/binderylog/bindery/offload/objstore/mem"
 )
@@ -158,4 +160,55 @@ func TestTierOfLedgersThatNeverMoved(t *testing.T) {
 	require.NoError(t, client.Delete(ctx, w.ID()))
 	_, _, err = c.views.Ledgers.Read(ctx, w.ID())
 	require.ErrorIs(t, err, metadata.ErrNoLedger)
+}
+
+// onMessage calls a function once, at the first record with a message.
+type onMessage struct {
+	slog.Handler
+	message string
+	do      func()
+}
+
+func (h *onMessage) Handle(ctx context.Context, r slog.Record) error {
+	if do := h.do; do != nil && r.Message == h.message {
+		h.do = nil
+		do()
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// TestLedgerThatMovesWhileItIsRecovered: another client closes the ledger and it is released between two attempts at its recovery. The
+// simulator found it.
+func TestLedgerThatMovesWhileItIsRecovered(t *testing.T) {
+	ctx := t.Context()
+	c := newCluster(t, 3)
+	var client *Client
+	targets, worker := c.tierOf(func() *Client { return client })
+	client, _ = c.client(func(o *Options) { o.Offload = targets })
+	w, err := client.Create(ctx, CreateOptions{})
+	require.NoError(t, err)
+	_, err = w.Append(ctx, []byte("entry 0"))
+	require.NoError(t, err)
+	moved := &onMessage{Handler: quietLogger().Handler(), message: "ledger recovery found too few bookies; trying again", do: func() {
+		for _, b := range c.bookies {
+			b.setFault(nil)
+		}
+		other, err := client.Open(ctx, w.ID(), OpenOptions{Recover: true})
+		require.NoError(t, err)
+		require.NoError(t, other.Close())
+		require.NoError(t, worker.Offload(ctx, w.ID()))
+		require.NoError(t, worker.Release(ctx, w.ID(), true))
+		for _, b := range c.bookies {
+			b.wipe()
+		}
+	}}
+	slow, _ := c.client(func(o *Options) { o.Offload, o.Logger = targets, slog.New(moved) })
+	for _, b := range c.bookies {
+		b.setFault(func(*wire.Request) fault { return fault{close: true} })
+	}
+	r, err := slow.Open(ctx, w.ID(), OpenOptions{Recover: true})
+	require.NoError(t, err)
+	defer r.Close()
+	require.Nil(t, moved.do, "it was tried again")
+	requirePayloads(t, r.Entries(ctx, 0, 0), 0, 0)
 }

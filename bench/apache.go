@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/internal/apache"
+	"github.com/binderylog/bindery/internal/freeport"
 	"github.com/binderylog/bindery/internal/wire"
 )
 
@@ -73,11 +74,11 @@ func (a *apacheBookies) start(ctx context.Context, bookies int) error {
 		return err
 	}
 	for len(a.ports) < bookies {
-		port, err := freePort(ctx)
+		more, err := freeport.Some(bookies - len(a.ports))
 		if err != nil {
 			return err
 		}
-		a.ports = append(a.ports, port)
+		a.ports = append(a.ports, more...)
 	}
 	a.bookies = nil
 	for i, port := range a.ports {
@@ -157,14 +158,6 @@ func (a *apacheBookies) remove() {
 	}
 	a.bookies, a.ports, a.formatted, a.collects = nil, nil, false, false
 	_ = os.RemoveAll(a.data())
-}
-
-func freePort(ctx context.Context) (int, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 // diskSpace are the flags of a request for both figures of a bookie's disks.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/internal/apache"
+	"github.com/binderylog/bindery/internal/freeport"
 )
 
 // Apache's own load generator is a second opinion: the Java client and its DistributedLog, which puts records together into
@@ -198,13 +198,11 @@ func (o *oursInZooKeeper) start(ctx context.Context, _ int) (err error) {
 	if o.zk, err = startZooKeeper(ctx, filepath.Join(o.data(), "zookeeper")); err != nil {
 		return err
 	}
-	var ports [2]int
-	for i := range ports {
-		if ports[i], err = freePort(ctx); err != nil {
-			return err
-		}
+	ports, err := freeport.Some(2)
+	if err != nil {
+		return err
 	}
-	o.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
+	o.address = freeport.Address(ports[0])
 	for _, dir := range []string{"journal", "ledgers"} {
 		if err := os.MkdirAll(filepath.Join(o.data(), dir), 0o755); err != nil {
 			return err

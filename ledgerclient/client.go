@@ -336,7 +336,7 @@ func (c *Client) Delete(ctx context.Context, id LedgerID) error {
 	}
 	_, _, damage := c.views.Ledgers.Read(ctx, id)
 	if c.tier != nil && !isDamage(damage) {
-		if err := c.tier.DeleteLedger(ctx, id); err != nil {
+		if err := c.OffloadRecords().DeleteLedger(ctx, id); err != nil {
 			return about("delete", id, metaError(err))
 		}
 		return nil

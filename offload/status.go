@@ -2,6 +2,7 @@ package offload
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/binderylog/bindery/internal/ledger"
@@ -112,7 +113,7 @@ func (w *Worker) Status(ctx context.Context, after ledger.ID, limit int) (Status
 	}
 	if after < 0 && s.Next == nil { // what has no record yet
 		for _, id := range w.health.ids() {
-			if _, ok := doing[id]; ok || hasStatus(s.Ledgers, id) {
+			if _, ok := doing[id]; ok || slices.ContainsFunc(s.Ledgers, func(x LedgerStatus) bool { return x.Ledger == int64(id) }) {
 				continue
 			}
 			_, problem := w.health.see(id)
@@ -125,15 +126,6 @@ func (w *Worker) Status(ctx context.Context, after ledger.ID, limit int) (Status
 		}
 	}
 	return s, nil
-}
-
-func hasStatus(list []LedgerStatus, id ledger.ID) bool {
-	for i := range list {
-		if list[i].Ledger == int64(id) {
-			return true
-		}
-	}
-	return false
 }
 
 func (w *Worker) ledgerStatus(l Listed, doing map[ledger.ID]Progress, now time.Time) LedgerStatus {

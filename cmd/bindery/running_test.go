@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +18,7 @@ import (
 
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/config"
+	"github.com/binderylog/bindery/internal/freeport"
 	"github.com/binderylog/bindery/internal/metadata"
 )
 
@@ -57,25 +56,12 @@ func (l *lockedBuffer) String() string {
 func newRunning(t *testing.T, text string) *running {
 	t.Helper()
 	uri, views := memoryCluster(t)
-	r := &running{t: t, dir: t.TempDir(), uri: uri, views: views, admin: freeAddress(t)}
+	r := &running{t: t, dir: t.TempDir(), uri: uri, views: views, admin: freeport.Address(freeport.Test(t))}
 	r.conf = filepath.Join(r.dir, "bindery.toml")
 	r.write(text)
 	succeeds(t, "cluster", "init", "--metadata", uri)
 	succeeds(t, "node", "init", "--config", r.conf)
 	return r
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 { // below the ports that the system gives away by itself, so that it stays free
-		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
-		if err == nil {
-			defer ln.Close()
-			return ln.Addr().String()
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // write replaces the configuration.
@@ -89,7 +75,7 @@ func (r *running) write(text string) {
 	}
 	if base == "" {
 		base = fmt.Sprintf("[bookie]\nid = \"b1\"\nlisten = %q\n[metadata]\nuri = %q\n[storage]\njournal_dirs = [%q]\nledger_dirs = [%q]\nmemory = \"256MiB\"\n"+
-			"[expert]\nentry_log_size = \"16MiB\"\n[http]\nlisten = %q\n", freeAddress(r.t), r.uri, r.dir+"/j", r.dir+"/l", r.admin)
+			"[expert]\nentry_log_size = \"16MiB\"\n[http]\nlisten = %q\n", freeport.Address(freeport.Test(r.t)), r.uri, r.dir+"/j", r.dir+"/l", r.admin)
 	}
 	require.NoError(r.t, os.WriteFile(r.conf, []byte(base+"# extra\n"+text), 0o600))
 }

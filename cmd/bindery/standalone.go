@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/config"
+	"github.com/binderylog/bindery/internal/freeport"
 	"github.com/binderylog/bindery/internal/metadata/etcdmeta"
 	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/spf13/cobra"
@@ -312,19 +312,25 @@ func (o *standaloneOptions) choosePorts(lay *layout, bookies int) error {
 		}
 		return nil
 	}
-	var pick portPicker
-	defer pick.close()
+	var pick freeport.Picker
+	defer pick.Close()
+	next := func(port *int) (err error) {
+		if *port, err = pick.Next(); err != nil {
+			return exitIO(fmt.Errorf("%w: name a base port with --ports", err))
+		}
+		return nil
+	}
 	for _, p := range []*int{&lay.Admin, &lay.Metadata, &lay.MetadataPeer} {
 		if *p == 0 {
-			if err := pick.next(p); err != nil {
-				return exitIO(err)
+			if err := next(p); err != nil {
+				return err
 			}
 		}
 	}
 	for len(lay.Bookies) < bookies {
 		lay.Bookies = append(lay.Bookies, 0)
-		if err := pick.next(&lay.Bookies[len(lay.Bookies)-1]); err != nil {
-			return exitIO(err)
+		if err := next(&lay.Bookies[len(lay.Bookies)-1]); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -332,14 +338,13 @@ func (o *standaloneOptions) choosePorts(lay *layout, bookies int) error {
 
 // planStandalone lays out the process. Every bookie has a directory of its own under the data directory.
 func planStandalone(dir string, lay layout, domains int) plan {
-	loopback := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 	p := plan{
-		uri:         "etcd://" + loopback(lay.Metadata) + "/ledgers",
+		uri:         "etcd://" + freeport.Address(lay.Metadata) + "/ledgers",
 		initCluster: true,
 		sessionTTL:  standaloneTTL,
-		httpListen:  loopback(lay.Admin),
+		httpListen:  freeport.Address(lay.Admin),
 		member: &etcdmeta.EmbeddedOptions{
-			Dir: filepath.Join(dir, metadataDirName), ClientURL: "http://" + loopback(lay.Metadata), PeerURL: "http://" + loopback(lay.MetadataPeer),
+			Dir: filepath.Join(dir, metadataDirName), ClientURL: "http://" + freeport.Address(lay.Metadata), PeerURL: "http://" + freeport.Address(lay.MetadataPeer),
 		},
 	}
 	for i, port := range lay.Bookies {
@@ -349,7 +354,7 @@ func planStandalone(dir string, lay layout, domains int) plan {
 		}
 		base := filepath.Join(dir, fmt.Sprintf("%s%d", bookieDirPrefix, i+1))
 		p.bookies = append(p.bookies, bookiePlan{
-			id: fmt.Sprintf("standalone-%d", i+1), listen: loopback(port), advertised: loopback(port), admin: loopback(lay.Admin), domain: domain, prepare: true,
+			id: fmt.Sprintf("standalone-%d", i+1), listen: freeport.Address(port), advertised: freeport.Address(port), admin: freeport.Address(lay.Admin), domain: domain, prepare: true,
 			journalDirs: []string{filepath.Join(base, "journal")}, ledgerDirs: []string{filepath.Join(base, "ledgers")},
 		})
 	}

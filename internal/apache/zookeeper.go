@@ -3,15 +3,15 @@ package apache
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/binderylog/bindery/internal/freeport"
 )
 
 // What a ZooKeeper prints goes to this file in its directory; an error shows the end of it.
@@ -40,28 +40,18 @@ type ZooKeeperServer struct {
 	cmd       *exec.Cmd
 }
 
-// listenFree listens on a free port below those that the system gives away by itself: it stays free until the server has it.
-func listenFree(ctx context.Context) (l net.Listener, err error) {
-	for range 100 {
-		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))); err == nil {
-			return l, nil
-		}
-	}
-	return nil, err
-}
-
 // NewZooKeeper prepares a server whose files and output are in dir, on a free port of the loopback interface.
 func NewZooKeeper(ctx context.Context, dir string, o ZooKeeperOptions) (*ZooKeeperServer, error) {
 	classPath, err := ClassPath(ctx, ZooKeeper())
 	if err != nil {
 		return nil, err
 	}
-	l, err := listenFree(ctx)
+	port, err := freeport.Some(1)
 	if err != nil {
 		return nil, err
 	}
-	z := &ZooKeeperServer{Addr: l.Addr().String(), classPath: classPath, dir: dir, o: o}
-	if err := errors.Join(l.Close(), os.MkdirAll(dir, 0o755)); err != nil {
+	z := &ZooKeeperServer{Addr: freeport.Address(port[0]), classPath: classPath, dir: dir, o: o}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	if z.o.TickMillis == 0 {
@@ -71,7 +61,7 @@ func NewZooKeeper(ctx context.Context, dir string, o ZooKeeperOptions) (*ZooKeep
 		z.o.Flags = []string{"-Xmx512m"}
 	}
 	conf := fmt.Sprintf("tickTime=%d\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n",
-		z.o.TickMillis, filepath.Join(dir, "data"), l.Addr().(*net.TCPAddr).Port)
+		z.o.TickMillis, filepath.Join(dir, "data"), port[0])
 	if o.NoSync {
 		conf += "forceSync=no\n"
 	}

@@ -78,8 +78,9 @@ var layers = map[string]int{
 	"internal/admin":                 0,
 	"internal/arch":                  0,
 	"bench/guard/iocalls":            0,
-	"internal/apache":                0,
-	"internal/jvmtest":               1,
+	"internal/freeport":              0,
+	"internal/apache":                1,
+	"internal/jvmtest":               2,
 	"facade/pulsarwire":              0,
 	// Tests that drive binaries or several parts from outside; nothing imports them.
 	"bench":            10,

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -240,20 +239,6 @@ func get(t *testing.T, url string) (int, string) {
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	return resp.StatusCode, string(body)
-}
-
-// freePort finds a port that nobody listens on, below those that the system gives away by itself: it stays free.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
-		if err == nil {
-			defer ln.Close()
-			return ln.Addr().(*net.TCPAddr).Port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
 }
 
 // refusesConnections checks that nothing listens on an address.

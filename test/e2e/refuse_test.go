@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/binderylog/bindery/internal/freeport"
 	"github.com/stretchr/testify/require"
 )
 
@@ -24,7 +25,7 @@ func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	dir := t.TempDir()
 	s := standalone(t, dir)
-	f := &fleet{dir: dir, uri: s.endpoints().Metadata, port: freePort(t), http: freePort(t)}
+	f := &fleet{dir: dir, uri: s.endpoints().Metadata, port: freeport.Test(t), http: freeport.Test(t)}
 	f.config = f.write(t, "node.toml", f.toml("node-1"))
 	return f
 }
@@ -107,12 +108,12 @@ func TestBookieOfAFleet(t *testing.T) {
 
 	t.Run("directories in use", func(t *testing.T) {
 		other := *f
-		other.port, other.http = freePort(t), freePort(t)
+		other.port, other.http = freeport.Test(t), freeport.Test(t)
 		other.refused(t, 11, other.write(t, "other.toml", other.toml("node-1")), "in use")
 	})
 	t.Run("port in use", func(t *testing.T) {
 		other := *f
-		other.http = freePort(t)
+		other.http = freeport.Test(t)
 		text := strings.NewReplacer(`/j"`, `/j2"`, `/l"`, `/l2"`).Replace(other.toml("node-2"))
 		config := other.write(t, "port.toml", text)
 		ok(t, f.dir, "node", "init", "--config", config)
@@ -123,7 +124,7 @@ func TestBookieOfAFleet(t *testing.T) {
 	})
 	t.Run("admin port in use", func(t *testing.T) {
 		other := *f
-		other.port = freePort(t)
+		other.port = freeport.Test(t)
 		r := command(t, f.dir, nil, "run", "--config", other.write(t, "http.toml", other.toml("node-3")))
 		require.Equal(t, 2, r.code, r.stderr)
 		require.Contains(t, r.complaint(t), "http.listen")
@@ -159,17 +160,17 @@ func TestBookieOfAFleet(t *testing.T) {
 func TestRunWithoutACluster(t *testing.T) {
 	dir := t.TempDir()
 	s := standalone(t, dir)
-	f := &fleet{dir: dir, port: freePort(t), http: freePort(t)}
+	f := &fleet{dir: dir, port: freeport.Test(t), http: freeport.Test(t)}
 	f.uri = strings.TrimSuffix(s.endpoints().Metadata, "/ledgers") + "/elsewhere"
 	f.refused(t, 11, f.write(t, "a.toml", f.toml("node-1")), "cluster init")
-	f.uri = fmt.Sprintf("etcd://127.0.0.1:%d/ledgers", freePort(t))
+	f.uri = fmt.Sprintf("etcd://127.0.0.1:%d/ledgers", freeport.Test(t))
 	f.refused(t, 4, f.write(t, "b.toml", f.toml("node-1")), "metadata store")
 	f.uri = "zk+flat://127.0.0.1:2181/ledgers"
 	f.refused(t, 1, f.write(t, "c.toml", f.toml("node-1")), "metadata")
 }
 
 func TestBadConfigurations(t *testing.T) {
-	f := &fleet{dir: t.TempDir(), port: freePort(t), http: freePort(t), uri: "etcd://127.0.0.1:1/ledgers"}
+	f := &fleet{dir: t.TempDir(), port: freeport.Test(t), http: freeport.Test(t), uri: "etcd://127.0.0.1:1/ledgers"}
 	for _, tc := range []struct {
 		name, text string
 		words      []string

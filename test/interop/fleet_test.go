@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,23 +17,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/binderylog/bindery/internal/freeport"
 	"github.com/binderylog/bindery/internal/jvmtest"
 	"github.com/binderylog/bindery/internal/metadata/etcdmeta"
 	"github.com/binderylog/bindery/ledgerclient"
 )
-
-// freePort finds a port that nobody listens on, below those that the system gives away by itself: it stays free.
-func freePort(t testing.TB) int {
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().(*net.TCPAddr).Port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
-}
 
 // metadataStore gives each fleet a place for its metadata.
 type metadataStore interface {
@@ -130,8 +116,8 @@ func startFleet(t testing.TB, at metadataStore, name, formatter string, kinds ..
 }
 
 func (f *fleet) add(kind string) *member {
-	port := freePort(f.t)
-	m := &member{f: f, kind: kind, id: fmt.Sprintf("127.0.0.1:%d", port), http: fmt.Sprintf("127.0.0.1:%d", freePort(f.t))}
+	port := freeport.Test(f.t)
+	m := &member{f: f, kind: kind, id: fmt.Sprintf("127.0.0.1:%d", port), http: fmt.Sprintf("127.0.0.1:%d", freeport.Test(f.t))}
 	dir := filepath.Join(work, fmt.Sprintf("%s-%d", f.name, f.made))
 	f.made++
 	f.t.Cleanup(func() { // fleets come one after the other: what the next one needs is given back

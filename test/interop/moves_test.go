@@ -19,13 +19,10 @@ func TestFleetMoves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes minutes: runs in make interop, which is without -short")
 	}
-	onEachSide(t, fleetMoves)
+	onEachSide(t, fleetMoves, "metadata-store-zk") // that is the first ZooKeeper under another name
 }
 
 func fleetMoves(t *testing.T, at metadataStore, name, version string) {
-	if _, same := at.(pulsarZooKeeper); same {
-		t.Skip("this is the same ZooKeeper under another name: runs as zk+hierarchical and on etcd")
-	}
 	f := startFleet(t, at, "moves-"+name, version, version, version, version)
 	j := startJava(t, version)
 	java, own := clients(t, f, []*javaProgram{j})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/binderylog/bindery/internal/freeport"
 	"github.com/binderylog/bindery/internal/jvmtest"
 	"github.com/binderylog/bindery/ledgerclient"
 )
@@ -115,7 +116,7 @@ type broker struct {
 
 // startBroker makes a Pulsar cluster on a fleet and starts its broker.
 func startBroker(t *testing.T, f *fleet) *broker {
-	service, web := freePort(t), freePort(t)
+	service, web := freeport.Test(t), freeport.Test(t)
 	b := &broker{
 		t: t, deleted: map[string]int64{}, conf: filepath.Join(work, f.name+"-broker.conf"),
 		service: fmt.Sprintf("pulsar://127.0.0.1:%d", service), admin: fmt.Sprintf("http://127.0.0.1:%d", web),

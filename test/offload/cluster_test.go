@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/binderylog/bindery/internal/freeport"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/metadata/driver"
@@ -129,20 +129,13 @@ func (c *cluster) inBuckets(workers int) {
 	require.NoError(t, os.WriteFile(c.targets, []byte(b.String()), 0o600))
 	for i := range workers {
 		name := fmt.Sprint("worker-", i+1)
-		p := &process{name: name, args: []string{"run", "--set", "run.roles=offload", "--set", "metadata.uri=" + c.uri, "--set", "http.listen=" + freeAddress(t),
+		p := &process{name: name, args: []string{"run", "--set", "run.roles=offload", "--set", "metadata.uri=" + c.uri, "--set", "http.listen=" + freeport.Address(freeport.Test(t)),
 			"--set", "offload.targets=" + c.targets, "--set", "offload.dir=" + filepath.Join(c.dir, name)}}
 		for _, s := range settings() {
 			p.args = append(p.args, "--set", s)
 		}
 		c.workers = append(c.workers, p)
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // startWorker starts what is killed.

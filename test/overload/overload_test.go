@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -25,6 +24,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/internal/digest"
+	"github.com/binderylog/bindery/internal/freeport"
 	"github.com/binderylog/bindery/internal/loadgen"
 	"github.com/binderylog/bindery/internal/wire"
 	"github.com/stretchr/testify/require"
@@ -107,7 +107,7 @@ func startBookie(t *testing.T) *bookie {
 	program, err := filepath.Abs(os.Getenv("BINDERY_BIN"))
 	require.NoError(t, err)
 	b := &bookie{program: program, dir: t.TempDir()}
-	port, client, peer, admin := freePort(t), freePort(t), freePort(t), freePort(t)
+	port, client, peer, admin := freeport.Test(t), freeport.Test(t), freeport.Test(t), freeport.Test(t)
 	b.address = fmt.Sprintf("127.0.0.1:%d", port)
 	uri := fmt.Sprintf("etcd://127.0.0.1:%d/ledgers", client)
 	b.uri = uri
@@ -147,7 +147,7 @@ listen = "127.0.0.1:%d"
 	run := func(args ...string) *exec.Cmd {
 		cmd := exec.Command(program, args...)
 		cmd.Dir = b.dir
-		out, err := os.Create(filepath.Join(b.dir, strings.Join(args[:2], "-")+"-"+strconv.Itoa(freePort(t))+".log"))
+		out, err := os.Create(filepath.Join(b.dir, strings.Join(args[:2], "-")+"-"+strconv.Itoa(freeport.Test(t))+".log"))
 		require.NoError(t, err)
 		defer out.Close()
 		cmd.Stdout, cmd.Stderr = out, out
@@ -162,7 +162,7 @@ listen = "127.0.0.1:%d"
 		})
 		return cmd
 	}
-	b.metadata = run("run", "--config", config, "--roles", "metadata", "--set", fmt.Sprintf("http.listen=127.0.0.1:%d", freePort(t)))
+	b.metadata = run("run", "--config", config, "--roles", "metadata", "--set", fmt.Sprintf("http.listen=127.0.0.1:%d", freeport.Test(t)))
 	waitFor(t, fmt.Sprintf("127.0.0.1:%d", client))
 	for _, args := range [][]string{{"cluster", "init", "--metadata", uri}, {"node", "init", "--config", config}} {
 		cmd := exec.Command(program, args...)
@@ -180,18 +180,6 @@ listen = "127.0.0.1:%d"
 func (b *bookie) stop(t *testing.T) {
 	require.NoError(t, b.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, b.cmd.Wait())
-}
-
-func freePort(t *testing.T) int {
-	for range 100 { // below the ports that the system gives away by itself, so that it stays free
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().(*net.TCPAddr).Port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
 }
 
 func waitFor(t *testing.T, address string) {

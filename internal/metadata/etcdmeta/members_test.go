@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -14,26 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/binderylog/bindery/internal/freeport"
 	"github.com/binderylog/bindery/internal/metadata"
 )
 
-// freePorts returns addresses that nobody uses, at ports that the system gives to nobody by itself: they stay free.
-func freePorts(t *testing.T, n int) []string {
-	var out []string
-	var ls []net.Listener
-	for tries := 0; len(out) < n; tries++ {
-		require.Less(t, tries, 100*n, "no port is free")
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
-		if err != nil {
-			continue
-		}
-		ls = append(ls, l)
-		out = append(out, l.Addr().String())
+// freePorts returns addresses that nobody uses.
+func freePorts(t *testing.T, n int) (addresses []string) {
+	ports, err := freeport.Some(n)
+	require.NoError(t, err)
+	for _, p := range ports {
+		addresses = append(addresses, freeport.Address(p))
 	}
-	for _, l := range ls {
-		require.NoError(t, l.Close())
-	}
-	return out
+	return addresses
 }
 
 // TestLeaderChange runs three members and stops the one that leads. Registrations, sessions and watches live on, and no

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/binderylog/bindery/internal/freeport"
 )
 
 // What every server has.
@@ -68,7 +70,7 @@ func Start(t testing.TB, o Options) *Server {
 		args = append(args, "-cert", cert, "-key", key)
 	}
 	for try := range startTries {
-		addr := freePort(t)
+		addr := freeport.Address(freeport.Test(t))
 		if err = run(t, bin, addr, args); err == nil {
 			s.URL = scheme + "://" + addr
 			return s
@@ -77,16 +79,6 @@ func Start(t testing.TB, o Options) *Server {
 	}
 	t.Fatalf("the S3 server does not start: %v", err)
 	return nil
-}
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test's own listener, closed at once
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // run starts the process and waits until it takes connections. It ends when its standard input does, so also if this process is killed.

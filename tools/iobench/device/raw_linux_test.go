@@ -16,7 +16,7 @@ func attach(t *testing.T, file string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "losetup", "-f", "--show", file).CombinedOutput()
 	if err != nil {
-		t.Skipf("no loop device can be had here: %v: %s", err, out)
+		t.Skipf("runs where losetup finds a loop device (modprobe loop): %v: %s", err, out)
 	}
 	name := strings.TrimSpace(string(out))
 	t.Cleanup(func() {
@@ -30,7 +30,7 @@ func attach(t *testing.T, file string) string {
 // open, is refused, and stays as it is.
 func TestRawOnALoopDevice(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("loop devices need root")
+		t.Skip("loop devices need root: runs as root")
 	}
 	file := filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("content ", 1<<17)), 0o600))

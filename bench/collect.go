@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/binderylog/bindery/internal/pace"
 )
 
 // collected is what a garbage collection gave in a round.
@@ -123,7 +125,7 @@ func besideCollection(list []window, first, last time.Time) (alone, beside float
 func watchLogs(ctx context.Context, dir string) (first, last time.Time, freed int64) {
 	sizes := logSizes(dir)
 	for ctx.Err() == nil && (freed == 0 || time.Since(last) < collectQuiet) {
-		pause(ctx, collectLook)
+		_ = pace.Sleep(ctx, collectLook)
 		now := logSizes(dir)
 		if n := shrunk(sizes, now); n > 0 {
 			last = time.Now()

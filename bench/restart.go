@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/internal/loadgen"
+	"github.com/binderylog/bindery/internal/pace"
 )
 
 // started is what the starts of a round took.
@@ -30,14 +31,14 @@ func (b *benchmark) restart(ctx context.Context, p peer) error {
 	if err := p.start(ctx, 1); err != nil {
 		return err
 	}
-	pause(ctx, time.Second) // it settles
+	_ = pace.Sleep(ctx, time.Second) // it settles
 	r.Idle = float64(loadgen.ResidentBytes(p.pids()[0]))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_, _ = b.command(ctx, p, "bindery", "bench", "cluster", "--raw", p.addresses()[0], "--outstanding", "2000", "--duration", "1h", "--warmup", "0s") // its server is killed
 	}()
-	pause(ctx, primeTimes*b.duration)
+	_ = pace.Sleep(ctx, primeTimes*b.duration)
 	p.kill()
 	<-done
 	if ctx.Err() != nil {

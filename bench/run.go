@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/internal/apache"
+	"github.com/binderylog/bindery/internal/pace"
 	"github.com/binderylog/bindery/tools/iobench/result"
 )
 
@@ -234,17 +235,7 @@ func (b *benchmark) settle(ctx context.Context) {
 		_ = d.Sync() // commits the removal; if it does not, the wait has to do
 		_ = d.Close()
 	}
-	pause(ctx, settleTime)
-}
-
-// pause waits, or less if ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	_ = pace.Sleep(ctx, settleTime)
 }
 
 // prime drives a new server until its journals have used more segments than they keep.

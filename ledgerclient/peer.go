@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/pace"
 	"github.com/binderylog/bindery/internal/wire"
 )
 
@@ -146,7 +147,7 @@ func (c *Client) reconnect(ctx context.Context, peers []*peer, attempt int) bool
 		return false
 	}
 	pause := reconnectPause << (attempt - 1)
-	if !sleep(ctx, pause+rand.N(pause)) {
+	if pace.Sleep(ctx, pause+rand.N(pause)) != nil {
 		return false
 	}
 	for _, p := range peers {

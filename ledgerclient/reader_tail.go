@@ -9,6 +9,7 @@ import (
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/pace"
 	"github.com/binderylog/bindery/internal/wire"
 )
 
@@ -141,7 +142,7 @@ func (t *tail) await() (*Entry, error) {
 					continue
 				case ledger.ReadFailed:
 					t.pause = min(max(2*t.pause, 100*time.Millisecond), 2*time.Second)
-					if !sleep(t.ctx, t.pause) {
+					if pace.Sleep(t.ctx, t.pause) != nil {
 						return nil, context.Cause(t.ctx)
 					}
 					return nil, nil
@@ -152,7 +153,7 @@ func (t *tail) await() (*Entry, error) {
 			if !ok { // the watch ends with its context or the store only
 				t.stop()
 				t.events = nil
-				if !sleep(t.ctx, 100*time.Millisecond) {
+				if pace.Sleep(t.ctx, 100*time.Millisecond) != nil {
 					return nil, context.Cause(t.ctx)
 				}
 				return nil, context.Cause(r.ctx)

@@ -9,6 +9,7 @@ import (
 	"github.com/binderylog/bindery/internal/digest"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/pace"
 	"github.com/binderylog/bindery/internal/wire"
 )
 
@@ -51,7 +52,7 @@ func (c *Client) recover(ctx context.Context, id LedgerID, m *ledger.Metadata, v
 			return record, version, nil
 		}
 		c.m.recoveriesFailed.Inc()
-		if attempt == recoveryAttempts || !errors.Is(err, ErrNotEnoughBookies) || !sleep(ctx, pause) {
+		if attempt == recoveryAttempts || !errors.Is(err, ErrNotEnoughBookies) || pace.Sleep(ctx, pause) != nil {
 			return nil, 0, err
 		}
 		c.o.Logger.Warn("ledger recovery found too few bookies; trying again", "ledger", int64(id), "error", err)
@@ -260,7 +261,7 @@ func (r *recoverer) read(retry bool) {
 		}
 	}
 	r.background(func(ctx context.Context) ledger.Event {
-		if !sleep(ctx, pause) {
+		if pace.Sleep(ctx, pause) != nil {
 			return ledger.Event{Kind: ledger.EvMetaUnknown}
 		}
 		m, v, err := r.c.views.Ledgers.Read(ctx, r.id)

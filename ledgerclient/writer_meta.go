@@ -8,6 +8,7 @@ import (
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/pace"
 	"github.com/binderylog/bindery/internal/wire"
 	"github.com/binderylog/bindery/ledgerclient/placement"
 )
@@ -50,7 +51,7 @@ func (l *writerLoop) metaRead(retry bool) {
 	w := l.w
 	if !w.client.spawn(func() {
 		defer cancel()
-		if !sleep(ctx, pause) {
+		if pace.Sleep(ctx, pause) != nil {
 			w.post(writerEvent{metaOp: true, core: ledger.Event{Kind: ledger.EvMetaUnknown}, err: ctx.Err()})
 			return
 		}
@@ -110,21 +111,6 @@ func readOutcome(m *ledger.Metadata, v metadata.Version, err error) ledger.Event
 	return ledger.Event{Kind: ledger.EvMetaUnknown}
 }
 
-// sleep waits for d or the end of ctx; it reports whether ctx still holds.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // desperateMax is how often in a row a writer that can reach no ack quorum without them takes bookies that failed a moment
 // ago, before it gives up. It rides out a short cut of this client's own network, and ends soon where bookies are
 // registered that nobody can reach.
@@ -147,7 +133,7 @@ func (l *writerLoop) pick(indices ledger.IndexSet) {
 		picks := w.client.reachablePicks(w.client.ctx, ensemble, indices, w.proto)
 		if desperate && !q.Reachable(failed&^placed(picks)) {
 			w.client.o.Logger.Warn("no healthy bookie left for the ensemble; trying those that failed a moment ago", "ledger", int64(w.id), "attempt", attempt)
-			sleep(w.client.ctx, 200*time.Millisecond<<attempt)
+			_ = pace.Sleep(w.client.ctx, 200*time.Millisecond<<attempt)
 			picks, _ = choosePicks(w.client.candidates(), ensemble, indices, true)
 			ev.desperate = true
 			for _, k := range picks {

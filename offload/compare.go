@@ -8,13 +8,14 @@ import (
 	"iter"
 
 	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/pace"
 )
 
 // comparison reads a ledger's entries from the bookies beside its blocks from the tier. It ends at the first error of theirs.
 type comparison struct {
 	pull func() (Entry, error, bool)
 	stop func()
-	read *bucket
+	read *pace.Bucket
 	err  error
 }
 
@@ -35,7 +36,7 @@ func (x *comparison) next(ctx context.Context) (Entry, bool) {
 	case err == nil && !ok:
 		err = errors.New("they have fewer entries")
 	case err == nil:
-		err = x.read.wait(ctx, len(e.Payload)+len(e.Digest))
+		err = x.read.Wait(ctx, len(e.Payload)+len(e.Digest))
 	}
 	x.err = err
 	return e, err == nil

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/binderylog/bindery/internal/protofield"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/binderylog/bindery/internal/corrupt"
@@ -280,7 +281,7 @@ func DecodeRecord(key string, value []byte) (*Record, error) {
 		return bad(len(value)-len(body), "message of %d bytes announced as %d", len(body), n)
 	}
 	r := &Record{}
-	if err := eachField(body[size:], r.field); err != nil {
+	if err := protofield.Each(body[size:], r.field); err != nil {
 		return bad(len(value)-len(body)+size, "%w", err)
 	}
 	if err := r.check(); err != nil {
@@ -290,138 +291,138 @@ func DecodeRecord(key string, value []byte) (*Record, error) {
 }
 
 // field takes one field of a record.
-func (r *Record) field(f field) (err error) {
+func (r *Record) field(f protofield.Field) (err error) {
 	switch {
-	case f.is(fieldState):
-		r.State = State(f.bounded(math.MaxUint8))
-	case f.isBytes(fieldAttempt):
-		r.Attempt, err = f.attempt()
-	case f.is(fieldNumber):
-		r.Number = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
-	case f.isBytes(fieldWorker):
-		r.Worker = string(f.bytes)
-	case f.is(fieldData):
-		r.Geometry.Data = int(f.bounded(math.MaxUint8)) //nolint:gosec // bounded
-	case f.is(fieldParity):
-		r.Geometry.Parity = int(f.bounded(math.MaxUint8)) //nolint:gosec // bounded
-	case f.is(fieldCellBytes):
-		r.CellBytes = int(f.bounded(math.MaxInt32)) //nolint:gosec // bounded
-	case f.is(fieldInline):
-		r.Inline = f.varint != 0
-	case f.isBytes(fieldPlacement):
+	case f.Is(fieldState):
+		r.State = State(f.AtMost(math.MaxUint8))
+	case f.IsBytes(fieldAttempt):
+		r.Attempt, err = attemptID(f.Bytes)
+	case f.Is(fieldNumber):
+		r.Number = uint32(f.AtMost(math.MaxUint32)) //nolint:gosec // bounded
+	case f.IsBytes(fieldWorker):
+		r.Worker = string(f.Bytes)
+	case f.Is(fieldData):
+		r.Geometry.Data = int(f.AtMost(math.MaxUint8)) //nolint:gosec // bounded
+	case f.Is(fieldParity):
+		r.Geometry.Parity = int(f.AtMost(math.MaxUint8)) //nolint:gosec // bounded
+	case f.Is(fieldCellBytes):
+		r.CellBytes = int(f.AtMost(math.MaxInt32)) //nolint:gosec // bounded
+	case f.Is(fieldInline):
+		r.Inline = f.Varint != 0
+	case f.IsBytes(fieldPlacement):
 		var p Placement
-		err = eachField(f.bytes, p.field)
+		err = protofield.Each(f.Bytes, p.field)
 		r.Placement = append(r.Placement, p)
-	case f.is(fieldManifestLength):
-		r.Manifest.Length = f.int64()
-	case f.is(fieldManifestCRC):
-		r.Manifest.CRC32C = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
-	case f.isBytes(fieldManifestTarget):
-		r.Manifest.Targets = append(r.Manifest.Targets, string(f.bytes))
-	case f.is(fieldLastEntry):
-		r.LastEntry = ledger.EntryID(f.int64())
-	case f.is(fieldLength):
-		r.Length = f.int64()
-	case f.isBytes(fieldLedgerMetadata):
-		r.LedgerMetadata = bytes.Clone(f.bytes)
-	case f.isBytes(fieldKey):
+	case f.Is(fieldManifestLength):
+		r.Manifest.Length = f.Int64()
+	case f.Is(fieldManifestCRC):
+		r.Manifest.CRC32C = uint32(f.AtMost(math.MaxUint32)) //nolint:gosec // bounded
+	case f.IsBytes(fieldManifestTarget):
+		r.Manifest.Targets = append(r.Manifest.Targets, string(f.Bytes))
+	case f.Is(fieldLastEntry):
+		r.LastEntry = ledger.EntryID(f.Int64())
+	case f.Is(fieldLength):
+		r.Length = f.Int64()
+	case f.IsBytes(fieldLedgerMetadata):
+		r.LedgerMetadata = bytes.Clone(f.Bytes)
+	case f.IsBytes(fieldKey):
 		r.Key = &WrappedKey{}
-		err = eachField(f.bytes, r.Key.field)
-	case f.is(fieldStarted):
-		r.StartedAt = f.int64()
-	case f.is(fieldCompleted):
-		r.CompletedAt = f.int64()
-	case f.is(fieldReleased):
-		r.ReleasedAt = f.int64()
-	case f.is(fieldVerified):
-		r.VerifiedAt = f.int64()
-	case f.isBytes(fieldGarbage):
+		err = protofield.Each(f.Bytes, r.Key.field)
+	case f.Is(fieldStarted):
+		r.StartedAt = f.Int64()
+	case f.Is(fieldCompleted):
+		r.CompletedAt = f.Int64()
+	case f.Is(fieldReleased):
+		r.ReleasedAt = f.Int64()
+	case f.Is(fieldVerified):
+		r.VerifiedAt = f.Int64()
+	case f.IsBytes(fieldGarbage):
 		var g Garbage
-		err = eachField(f.bytes, g.field)
+		err = protofield.Each(f.Bytes, g.field)
 		r.Garbage = append(r.Garbage, g)
-	case f.isBytes(fieldStale):
+	case f.IsBytes(fieldStale):
 		var s Stale
-		err = eachField(f.bytes, s.field)
+		err = protofield.Each(f.Bytes, s.field)
 		r.Stale = append(r.Stale, s)
-	case f.is(fieldIdle):
-		r.Idle = f.varint != 0
-	case f.is(fieldPasses):
-		r.Passes = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
-	case f.is(fieldPassAt):
-		r.PassAt = f.int64()
+	case f.Is(fieldIdle):
+		r.Idle = f.Varint != 0
+	case f.Is(fieldPasses):
+		r.Passes = uint32(f.AtMost(math.MaxUint32)) //nolint:gosec // bounded
+	case f.Is(fieldPassAt):
+		r.PassAt = f.Int64()
 	default:
-		r.Unknown = append(r.Unknown, f.raw...)
+		r.Unknown = append(r.Unknown, f.Raw...)
 	}
 	return err
 }
 
-func (p *Placement) field(f field) (err error) {
+func (p *Placement) field(f protofield.Field) (err error) {
 	switch {
-	case f.isBytes(1):
-		p.Target = string(f.bytes)
-	case f.is(2):
-		p.Generation = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
-	case f.is(3):
-		p.Missing = f.varint != 0
-	case f.isBytes(4):
+	case f.IsBytes(1):
+		p.Target = string(f.Bytes)
+	case f.Is(2):
+		p.Generation = uint32(f.AtMost(math.MaxUint32)) //nolint:gosec // bounded
+	case f.Is(3):
+		p.Missing = f.Varint != 0
+	case f.IsBytes(4):
 		p.Move = &Move{}
-		err = eachField(f.bytes, func(f field) error {
+		err = protofield.Each(f.Bytes, func(f protofield.Field) error {
 			switch {
-			case f.isBytes(1):
-				p.Move.Target = string(f.bytes)
-			case f.is(2):
-				p.Move.Generation = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
+			case f.IsBytes(1):
+				p.Move.Target = string(f.Bytes)
+			case f.Is(2):
+				p.Move.Generation = uint32(f.AtMost(math.MaxUint32)) //nolint:gosec // bounded
 			}
 			return nil
 		})
 	default:
-		p.Unknown = append(p.Unknown, f.raw...)
+		p.Unknown = append(p.Unknown, f.Raw...)
 	}
 	return err
 }
 
-func (k *WrappedKey) field(f field) error {
+func (k *WrappedKey) field(f protofield.Field) error {
 	switch {
-	case f.isBytes(1):
-		k.KeyID = string(f.bytes)
-	case f.isBytes(2):
-		k.Algorithm = string(f.bytes)
-	case f.isBytes(3):
-		k.Key = bytes.Clone(f.bytes)
+	case f.IsBytes(1):
+		k.KeyID = string(f.Bytes)
+	case f.IsBytes(2):
+		k.Algorithm = string(f.Bytes)
+	case f.IsBytes(3):
+		k.Key = bytes.Clone(f.Bytes)
 	}
 	return nil
 }
 
-func (g *Garbage) field(f field) (err error) {
+func (g *Garbage) field(f protofield.Field) (err error) {
 	switch {
-	case f.isBytes(1):
-		g.Attempt, err = f.attempt()
-	case f.isBytes(2):
-		g.Targets = append(g.Targets, string(f.bytes))
-	case f.is(3):
-		g.Since = f.int64()
-	case f.is(4):
-		g.Passes = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
-	case f.is(5):
-		g.PassAt = f.int64()
+	case f.IsBytes(1):
+		g.Attempt, err = attemptID(f.Bytes)
+	case f.IsBytes(2):
+		g.Targets = append(g.Targets, string(f.Bytes))
+	case f.Is(3):
+		g.Since = f.Int64()
+	case f.Is(4):
+		g.Passes = uint32(f.AtMost(math.MaxUint32)) //nolint:gosec // bounded
+	case f.Is(5):
+		g.PassAt = f.Int64()
 	default:
-		g.Unknown = append(g.Unknown, f.raw...)
+		g.Unknown = append(g.Unknown, f.Raw...)
 	}
 	return err
 }
 
-func (s *Stale) field(f field) (err error) {
+func (s *Stale) field(f protofield.Field) (err error) {
 	switch {
-	case f.isBytes(5):
-		s.Attempt, err = f.attempt()
-	case f.is(1):
-		s.Shard = int(f.bounded(math.MaxUint8)) //nolint:gosec // bounded
-	case f.isBytes(2):
-		s.Target = string(f.bytes)
-	case f.is(3):
-		s.Generation = uint32(f.bounded(math.MaxUint32)) //nolint:gosec // bounded
-	case f.is(4):
-		s.Since = f.int64()
+	case f.IsBytes(5):
+		s.Attempt, err = attemptID(f.Bytes)
+	case f.Is(1):
+		s.Shard = int(f.AtMost(math.MaxUint8)) //nolint:gosec // bounded
+	case f.IsBytes(2):
+		s.Target = string(f.Bytes)
+	case f.Is(3):
+		s.Generation = uint32(f.AtMost(math.MaxUint32)) //nolint:gosec // bounded
+	case f.Is(4):
+		s.Since = f.Int64()
 	}
 	return err
 }
@@ -450,56 +451,9 @@ func (r *Record) check() error {
 	return r.Geometry.Validate()
 }
 
-// field is one field of a protobuf message. Slices alias it.
-type field struct {
-	num    protowire.Number
-	typ    protowire.Type
-	varint uint64
-	bytes  []byte
-	raw    []byte
-}
-
-func (f *field) is(num protowire.Number) bool {
-	return f.num == num && f.typ == protowire.VarintType
-}
-
-func (f *field) isBytes(num protowire.Number) bool {
-	return f.num == num && f.typ == protowire.BytesType
-}
-
-func (f *field) bounded(limit uint64) uint64 { return min(f.varint, limit) }
-
-func (f *field) int64() int64 { return int64(f.varint) } //nolint:gosec // two's complement, as protobuf has it
-
-func (f *field) attempt() (a AttemptID, err error) {
-	if len(f.bytes) != len(a) {
-		return a, fmt.Errorf("attempt id of %d bytes", len(f.bytes))
+func attemptID(b []byte) (a AttemptID, err error) {
+	if len(b) != len(a) {
+		return a, fmt.Errorf("attempt id of %d bytes", len(b))
 	}
-	return AttemptID(f.bytes), nil
-}
-
-// eachField calls fn for each field of a message.
-func eachField(b []byte, fn func(field) error) error {
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return fmt.Errorf("field tag: %w", protowire.ParseError(n))
-		}
-		m := protowire.ConsumeFieldValue(num, typ, b[n:])
-		if m < 0 {
-			return fmt.Errorf("value of field %d: %w", num, protowire.ParseError(m))
-		}
-		f := field{num: num, typ: typ, raw: b[:n+m]}
-		switch typ {
-		case protowire.VarintType:
-			f.varint, _ = protowire.ConsumeVarint(b[n:])
-		case protowire.BytesType:
-			f.bytes, _ = protowire.ConsumeBytes(b[n:])
-		}
-		if err := fn(f); err != nil {
-			return err
-		}
-		b = b[n+m:]
-	}
-	return nil
+	return AttemptID(b), nil
 }

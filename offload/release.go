@@ -8,6 +8,7 @@ import (
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/pace"
 	"github.com/binderylog/bindery/offload/protocol"
 )
 
@@ -58,7 +59,7 @@ func (w *Worker) checkForRelease(ctx context.Context, id ledger.ID, s *seen) err
 	if err != nil {
 		return err
 	}
-	findings, err := w.t.verify(ctx, c, VerifyHead, newBucket(0), nil)
+	findings, err := w.t.verify(ctx, c, VerifyHead, pace.NewBucket(0, 0), nil)
 	if err != nil {
 		return err
 	}

@@ -264,7 +264,7 @@ func (w *Worker) sendShard(ctx context.Context, c *copyOf, shard int, store objs
 	}
 	var sent []objstore.Part
 	for stripe := range c.manifest.stripes {
-		if err := w.scrub.wait(ctx, int(c.manifest.stripes[stripe].length(shard))); err != nil {
+		if err := w.scrub.Wait(ctx, int(c.manifest.stripes[stripe].length(shard))); err != nil {
 			return err
 		}
 		cell, err := w.t.cell(ctx, c, stripe, shard)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/binderylog/bindery/internal/pace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/binderylog/bindery/internal/ledger"
@@ -111,7 +112,7 @@ const (
 func (s *Service) resume() {
 	for until := time.Now().Add(resumeFor); ; {
 		s.ledgers(s.w.Unfinished())
-		if len(s.w.Unfinished()) == 0 || time.Now().After(until) || sleep(s.ctx, resumeEvery) != nil {
+		if len(s.w.Unfinished()) == 0 || time.Now().After(until) || pace.Sleep(s.ctx, resumeEvery) != nil {
 			return
 		}
 	}

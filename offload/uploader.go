@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/binderylog/bindery/internal/pace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/binderylog/bindery/internal/ledger"
@@ -28,7 +29,7 @@ type upload struct {
 	min      int // shards that must arrive
 	notes    *intents
 	pool     *bufferPool
-	rate     *bucket
+	rate     *pace.Bucket
 	inFlight chan struct{}
 	ours     func(context.Context) error // errDisplaced once the record names another attempt
 	m        *metrics
@@ -138,7 +139,7 @@ func (u *upload) meta(shard int) map[string]string {
 
 // send sends one cell.
 func (u *upload) send(ctx context.Context, s *codedStripe, shard int, cell []byte, single bool) error {
-	if err := u.rate.wait(ctx, len(cell)); err != nil {
+	if err := u.rate.Wait(ctx, len(cell)); err != nil {
 		return err
 	}
 	body := objstore.Body{Data: cell, CRC32C: s.info.crcs[shard]}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/binderylog/bindery/internal/pace"
 	"github.com/zeebo/xxh3"
 
 	"github.com/binderylog/bindery/internal/corrupt"
@@ -88,7 +89,7 @@ func (w *Worker) verify(ctx context.Context, id ledger.ID, level VerifyLevel, co
 }
 
 // verify looks at a ledger's objects. Findings are in the order of shards and offsets; the error is the context's.
-func (t *tier) verify(ctx context.Context, c *copyOf, level VerifyLevel, rate *bucket, bookies *comparison) ([]Finding, error) {
+func (t *tier) verify(ctx context.Context, c *copyOf, level VerifyLevel, rate *pace.Bucket, bookies *comparison) ([]Finding, error) {
 	v := &verification{t: t, c: c, rate: rate, bad: map[int]bool{}, bookies: bookies}
 	v.manifests(ctx, level)
 	if c.manifest.Inline == nil {
@@ -112,7 +113,7 @@ func (t *tier) verify(ctx context.Context, c *copyOf, level VerifyLevel, rate *b
 type verification struct {
 	t        *tier
 	c        *copyOf
-	rate     *bucket
+	rate     *pace.Bucket
 	findings []Finding
 	bad      map[int]bool // shards that need not be read
 	bookies  *comparison  // nil: only the tier is looked at
@@ -193,7 +194,7 @@ func (v *verification) manifest(ctx context.Context, target, key string, level V
 // read counts and paces bytes.
 func (v *verification) read(ctx context.Context, n int) error {
 	v.t.m.scrubBytes.Add(n)
-	return v.rate.wait(ctx, n)
+	return v.rate.Wait(ctx, n)
 }
 
 func (v *verification) head(ctx context.Context, shard int) {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/binderylog/bindery/internal/pace"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/binderylog/bindery/internal/intent"
@@ -148,9 +149,9 @@ type Worker struct {
 	t      *tier
 	notes  *intents
 	memory *semaphore.Weighted
-	read   *bucket
-	upload *bucket
-	scrub  *bucket
+	read   *pace.Bucket
+	upload *pace.Bucket
+	scrub  *pace.Bucket
 	m      *metrics
 	absent *sightings
 	health *health
@@ -158,6 +159,9 @@ type Worker struct {
 
 	progress *progressBook
 }
+
+// rateBurst is how much of a rate may pass at once after a pause.
+const rateBurst = 100 * time.Millisecond
 
 // NewWorker checks the configuration and opens the intents log.
 func NewWorker(o Options) (*Worker, error) {
@@ -182,7 +186,8 @@ func NewWorker(o Options) (*Worker, error) {
 	m := newMetrics()
 	m.addGauges()
 	w := &Worker{
-		o: o, notes: notes, m: m, memory: semaphore.NewWeighted(o.MemoryBytes), read: newBucket(o.ReadRate), upload: newBucket(o.UploadRate), scrub: newBucket(o.ScrubRate),
+		o: o, notes: notes, m: m, memory: semaphore.NewWeighted(o.MemoryBytes),
+		read: pace.NewBucket(o.ReadRate, rateBurst), upload: pace.NewBucket(o.UploadRate, rateBurst), scrub: pace.NewBucket(o.ScrubRate, rateBurst),
 		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), pages: newPageCache(pageCacheBytes), m: m}, absent: newSightings(), health: newHealth(), progress: newProgressBook(),
 	}
 	m.addProgress(w.Progress)
@@ -313,7 +318,7 @@ func (w *Worker) takeIn(ctx context.Context, id ledger.ID) error {
 	}
 	// Somebody began and holds no lock any more. A lease may just have ended, and whoever was killed comes back and goes on with what it
 	// has sent: for that the lock stays free meanwhile.
-	if err := sleep(ctx, w.o.TakeOver); err != nil {
+	if err := pace.Sleep(ctx, w.o.TakeOver); err != nil {
 		return err
 	}
 	_, err = w.holding(ctx, id, other)
@@ -682,7 +687,7 @@ func (w *Worker) encode(ctx context.Context, enc *encoder, meta *ledger.Metadata
 			return nil, fmt.Errorf("read ledger %d from the bookies: %w", enc.ledger, err)
 		}
 		n := len(e.Payload) + len(e.Digest)
-		if err := w.read.wait(ctx, n); err != nil {
+		if err := w.read.Wait(ctx, n); err != nil {
 			return nil, err
 		}
 		w.m.bytesRead.Add(n)
@@ -735,7 +740,7 @@ func (w *Worker) proveUpload(ctx context.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	findings, err := w.t.verify(ctx, c, w.o.Verify, newBucket(0), nil)
+	findings, err := w.t.verify(ctx, c, w.o.Verify, pace.NewBucket(0, 0), nil)
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,12 @@
 package gc
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/binderylog/bindery/internal/pace"
 )
 
 const (
@@ -116,7 +117,7 @@ func (c *Collector) deleteAbsent(absent []int64, listed time.Time) error {
 		return err
 	}
 	c.step("wait before the second proof")
-	if err := pause(c.ctx, time.Until(listed.Add(c.o.Grace))); err != nil {
+	if err := pace.Sleep(c.ctx, time.Until(listed.Add(c.o.Grace))); err != nil {
 		return err
 	}
 	c.step("verify and delete ledgers")
@@ -243,19 +244,4 @@ func (c *Collector) deleteLocked(id int64, generation uint32) (gone bool, err er
 		return false, err
 	}
 	return true, nil
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

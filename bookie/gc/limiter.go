@@ -3,6 +3,8 @@ package gc
 import (
 	"context"
 	"time"
+
+	"github.com/binderylog/bindery/internal/pace"
 )
 
 // limiter spaces work out to a rate that may change. It belongs to one goroutine. Work is let through in bursts of up to a
@@ -26,5 +28,5 @@ func (l *limiter) wait(ctx context.Context, n int) error {
 	if l.ahead < limiterBurst {
 		return ctx.Err()
 	}
-	return pause(ctx, l.ahead)
+	return pace.Sleep(ctx, l.ahead)
 }

@@ -79,6 +79,8 @@ var layers = map[string]int{
 	"internal/arch":                  0,
 	"bench/guard/iocalls":            0,
 	"internal/freeport":              0,
+	"internal/pace":                  0,
+	"internal/protofield":            0,
 	"internal/apache":                1,
 	"internal/jvmtest":               2,
 	"facade/pulsarwire":              0,

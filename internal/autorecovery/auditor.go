@@ -9,6 +9,7 @@ import (
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/pace"
 )
 
 // auditor stands for the office, and while it has it watches the bookies and runs the checks.
@@ -28,7 +29,7 @@ func (a *auditor) run(ctx context.Context) {
 			return
 		}
 		a.s.o.Logger.Warn("not auditor any more; standing again", "error", err)
-		_ = pause(ctx, a.s.o.Backoff)
+		_ = pace.Sleep(ctx, a.s.o.Backoff)
 	}
 }
 

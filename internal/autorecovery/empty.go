@@ -10,6 +10,7 @@ import (
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/pace"
 )
 
 // ErrDisabled is returned when nothing would ever move since re-replication is switched off in the cluster.
@@ -191,7 +192,7 @@ func Empty(ctx context.Context, o EmptyOptions) error {
 		}
 		// A look reads every record: it takes a tenth of the time at most. Marking is the work itself: with many ledgers the
 		// first round takes long, and the workers are done soon after.
-		if err := pause(ctx, min(max(o.Poll, 10*look), pollMax)); err != nil {
+		if err := pace.Sleep(ctx, min(max(o.Poll, 10*look), pollMax)); err != nil {
 			return err
 		}
 	}
@@ -218,7 +219,7 @@ func markGone(ctx context.Context, o EmptyOptions) error {
 		if err != nil || len(marked) == 0 {
 			return err
 		}
-		if err := pause(ctx, o.Poll); err != nil {
+		if err := pace.Sleep(ctx, o.Poll); err != nil {
 			return err
 		}
 	}

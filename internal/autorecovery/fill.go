@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/binderylog/bindery/internal/pace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/binderylog/bindery/internal/corrupt"
@@ -157,13 +158,13 @@ func (f *filling) copyRun(ctx context.Context, plan *ledger.Copy, e, last ledger
 		// It did not say what it has: ask for this one.
 		body, answer, _ := f.copies.Read(ctx, plan.To, e)
 		if answer == ledger.AnswerOK {
-			return f.s.rate.b.wait(ctx, len(body))
+			return f.s.rate.b.Wait(ctx, len(body))
 		}
 	}
 	for e <= last {
 		// What the entries before them had is taken first, so that the reads are spread like the adds.
 		due := int(f.lastSize.Load()) * int(last-e+1)
-		if err := f.s.rate.b.wait(ctx, due); err != nil {
+		if err := f.s.rate.b.Wait(ctx, due); err != nil {
 			return err
 		}
 		started := time.Now()
@@ -177,7 +178,7 @@ func (f *filling) copyRun(ctx context.Context, plan *ledger.Copy, e, last ledger
 		}
 		f.lastSize.Store(int64(max(1, bytes/len(bodies))))
 		f.s.m.read(len(bodies), bytes, time.Since(started))
-		f.s.rate.b.spend(bytes - due)
+		f.s.rate.b.Spend(bytes - due)
 		started = time.Now()
 		if err := f.copies.WriteRun(ctx, plan.To, e, bodies); err != nil {
 			return err
@@ -255,7 +256,7 @@ func (f *filling) publish(ctx context.Context, plan *ledger.Copy) error {
 		} else if !errors.Is(err, metadata.ErrUnavailable) {
 			return err
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := pace.Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}

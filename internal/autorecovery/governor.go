@@ -4,13 +4,15 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/binderylog/bindery/internal/pace"
 )
 
 // governor lowers the rate of copying while it is in the way. What it knows is how long the copies' own adds take, which go
 // through the same journals as the writers': while their median in a window is above twice the quiet one, the rate is halved,
 // otherwise it grows by a sixteenth of the limit. It begins low, so that the first windows tell what quiet is.
 type governor struct {
-	b *bucket
+	b *pace.Bucket
 
 	mu      sync.Mutex // guards what follows
 	limit   int64      // bytes a second; <= 0: no limit, and nothing to govern
@@ -21,6 +23,10 @@ type governor struct {
 	slowest int64         // lower bound of rate
 }
 
+// copyBurst is how much of a rate may pass at once after a pause: little, since what passes at once meets the writers as one
+// heap in front of a journal.
+const copyBurst = 5 * time.Millisecond
+
 const (
 	governWindow = 100 * time.Millisecond
 	governLeast  = 8  // adds that tell anything about a window
@@ -30,7 +36,7 @@ const (
 )
 
 func newGovernor(limit int64) *governor {
-	g := &governor{b: newBucket(limit)}
+	g := &governor{b: pace.NewBucket(limit, copyBurst)}
 	g.setLimit(limit)
 	return g
 }
@@ -45,7 +51,7 @@ func (g *governor) setLimit(limit int64) {
 		g.rate = min(2*g.slowest, limit)
 	}
 	g.took, g.quiet, g.began = g.took[:0], 0, time.Time{}
-	g.b.setRate(g.rate)
+	g.b.SetRate(g.rate)
 }
 
 // added takes how long an add took that ended now.
@@ -74,7 +80,7 @@ func (g *governor) added(now time.Time, took time.Duration) {
 	} else {
 		g.rate = min(g.rate+g.limit/governShare, g.limit)
 	}
-	g.b.setRate(g.rate)
+	g.b.SetRate(g.rate)
 }
 
 // current returns the bytes a second that are allowed now.

@@ -69,19 +69,6 @@ func TestEmptiedBookieGetsItsCopiesBack(t *testing.T) {
 	require.ErrorIs(t, err, ledgerclient.ErrFenced)
 }
 
-func TestBucket(t *testing.T) {
-	b := newBucket(1000)
-	at := time.Now()
-	b.last = at
-	at = at.Add(time.Hour)
-	require.Zero(t, b.take(5, at), "a 200th of a second may pass at once")
-	require.Equal(t, 500*time.Millisecond, b.take(500, at))
-	require.Equal(t, time.Second, b.take(500, at), "the next one waits behind it")
-	require.Equal(t, 100*time.Millisecond, b.take(100, at.Add(time.Second)))
-	b.setRate(-1)
-	require.Zero(t, b.take(1<<30, at))
-}
-
 // TestRateBoundsCopying: many ledgers at once keep to the rate together.
 func TestRateBoundsCopying(t *testing.T) {
 	k := newKit(t, 4)

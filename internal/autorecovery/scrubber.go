@@ -10,18 +10,19 @@ import (
 	"github.com/binderylog/bindery/bookie/storage"
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/pace"
 )
 
 // scrubber sees to what the bookies of this process lack. It reads their disks from time to time, gives entries that can not
 // be read back their bytes again from peers, ends limbo where everything is there, and marks what is left for the workers.
 type scrubber struct {
 	s     *Service
-	reads *bucket
+	reads *pace.Bucket
 	whole map[string]bool // no ledger is in limbo there; that can only change with a start of the bookie
 }
 
 func newScrubber(s *Service) *scrubber {
-	return &scrubber{s: s, reads: newBucket(s.o.ScrubRate), whole: map[string]bool{}}
+	return &scrubber{s: s, reads: pace.NewBucket(s.o.ScrubRate, copyBurst), whole: map[string]bool{}}
 }
 
 func (c *scrubber) run(ctx context.Context) {
@@ -34,7 +35,7 @@ func (c *scrubber) run(ctx context.Context) {
 			next = time.Now().Add(c.s.o.ScrubEvery)
 			continue // what was found is repaired at once
 		}
-		if pause(ctx, c.s.o.LocalEvery) != nil {
+		if pace.Sleep(ctx, c.s.o.LocalEvery) != nil {
 			return
 		}
 	}
@@ -42,7 +43,7 @@ func (c *scrubber) run(ctx context.Context) {
 
 func (c *scrubber) scrubAll(ctx context.Context) {
 	for _, b := range c.s.o.Local {
-		done, err := b.Scrub(ctx, c.reads.wait)
+		done, err := b.Scrub(ctx, c.reads.Wait)
 		c.s.m.scrubbedEntries.Add(int(done.Entries))
 		c.s.m.scrubbedBytes.Add(int(done.Bytes))
 		c.s.m.scrubErrors.Add(int(done.Damaged))

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/binderylog/bindery/internal/pace"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/binderylog/bindery/internal/corrupt"
@@ -460,7 +461,7 @@ func (j *job) copy(ctx context.Context, cl *cluster, m *ledger.Metadata, bad []p
 func (j *job) await(ctx context.Context) error {
 	j.w.state(j.id, "waiting for its writer")
 	j.w.slots.Release(1)
-	err := pause(ctx, j.w.s.o.OpenGrace)
+	err := pace.Sleep(ctx, j.w.s.o.OpenGrace)
 	if aerr := j.w.slots.Acquire(context.WithoutCancel(ctx), 1); aerr != nil {
 		return aerr
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/binderylog/bindery/internal/pace"
 	"github.com/binderylog/bindery/ledgerclient"
 )
 
@@ -103,7 +104,7 @@ func (r *clusterRun) drive(ctx context.Context) (*Result, error) {
 			}
 		})
 	}
-	waitUntil(sendCtx, r.measureFrom)
+	_ = pace.Sleep(sendCtx, time.Until(r.measureFrom))
 	m := startMeter(r.d.Servers)
 	from := time.Now()
 	<-sendCtx.Done()
@@ -115,7 +116,7 @@ func (r *clusterRun) drive(ctx context.Context) (*Result, error) {
 	}
 	if r.d.Rate > 0 {
 		res.Loop, res.Rate = "open", r.d.Rate
-		res.TickMicros = float64(newPace(start, r.d.Rate/float64(r.d.Ledgers), 0).tick) / 1e3
+		res.TickMicros = float64(newSchedule(start, r.d.Rate/float64(r.d.Ledgers), 0).tick) / 1e3
 	}
 	m.stop(res)
 	senders.Wait()
@@ -147,10 +148,10 @@ func (r *clusterRun) drive(ctx context.Context) (*Result, error) {
 
 // send sends adds until ctx ends or one fails.
 func (w *clusterWriter) send(ctx context.Context, start time.Time) {
-	var p *pace
+	var p *schedule
 	if rate := w.run.d.Rate; rate > 0 {
 		n := float64(w.run.d.Ledgers)
-		p = newPace(start, rate/n, float64(w.index)/n)
+		p = newSchedule(start, rate/n, float64(w.index)/n)
 	}
 	for i := int64(0); ctx.Err() == nil && !w.bad.Load(); {
 		if p == nil {
@@ -163,7 +164,7 @@ func (w *clusterWriter) send(ctx context.Context, start time.Time) {
 		}
 		n, next := p.due(time.Now())
 		if n == 0 {
-			sleepUntil(earlier(next, w.run.measureTo))
+			pace.SleepUntil(earlier(next, w.run.measureTo))
 			continue
 		}
 		for range n {

@@ -81,23 +81,23 @@ var errNothingToDrive = errors.New("nothing to drive: no address")
 // target, the busiest process of the machine.
 const tickMin = 200 * time.Microsecond
 
-// pace is the schedule of one sender of an open loop: burst adds are due at each tick.
-type pace struct {
+// schedule is that of one sender of an open loop: burst adds are due at each tick.
+type schedule struct {
 	start time.Time
 	every time.Duration // of one add
 	tick  time.Duration
 	sent  int64
 }
 
-// newPace plans rate adds per second for one sender. Senders are shifted against each other by their share of a tick.
-func newPace(start time.Time, rate float64, shift float64) *pace {
+// newSchedule plans rate adds per second for one sender. Senders are shifted against each other by their share of a tick.
+func newSchedule(start time.Time, rate float64, shift float64) *schedule {
 	every := time.Duration(float64(time.Second) / rate)
 	tick := max(every, tickMin)
-	return &pace{start: start.Add(time.Duration(shift * float64(tick))), every: every, tick: tick}
+	return &schedule{start: start.Add(time.Duration(shift * float64(tick))), every: every, tick: tick}
 }
 
 // due returns how many adds are to be sent by now and, with none, when to look again.
-func (p *pace) due(now time.Time) (n int64, next time.Time) {
+func (p *schedule) due(now time.Time) (n int64, next time.Time) {
 	if now.Before(p.start) {
 		return 0, p.start
 	}
@@ -108,7 +108,7 @@ func (p *pace) due(now time.Time) (n int64, next time.Time) {
 
 // dueOf is the time at which the i-th add was due: the tick that follows its place in the schedule. It differs from the
 // time of sending when the sender was late.
-func (p *pace) dueOf(i int64) time.Time {
+func (p *schedule) dueOf(i int64) time.Time {
 	tick := int64(p.tick)
 	ticks := (i*int64(p.every) + tick - 1) / tick
 	return p.start.Add(time.Duration(ticks * tick))

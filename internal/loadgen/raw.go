@@ -11,6 +11,7 @@ import (
 
 	"github.com/binderylog/bindery/internal/digest"
 	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/pace"
 )
 
 // Raw drives one bookie with V2 adds.
@@ -129,7 +130,7 @@ func (r *rawRun) drive(ctx context.Context) (*Result, error) {
 			c.mu.Unlock()
 		})
 	}
-	waitUntil(sendCtx, r.measureFrom)
+	_ = pace.Sleep(sendCtx, time.Until(r.measureFrom))
 	m := startMeter(r.d.Servers)
 	from := time.Now()
 	<-sendCtx.Done()
@@ -146,23 +147,13 @@ func (r *rawRun) drive(ctx context.Context) (*Result, error) {
 	return r.collect(ctx, res, elapsed)
 }
 
-// waitUntil waits for t or the end of ctx.
-func waitUntil(ctx context.Context, t time.Time) {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 func (r *rawRun) result() *Result {
 	res := &Result{
 		Driver: "raw", Target: r.d.Address, Loop: "closed", Outstanding: r.d.Outstanding, Connections: r.d.Connections,
 		Ledgers: r.d.Ledgers, SizeBytes: r.d.Size, Errors: map[string]int64{},
 	}
 	if r.d.Rate > 0 {
-		p := newPace(time.Time{}, r.d.Rate/float64(r.d.Connections), 0)
+		p := newSchedule(time.Time{}, r.d.Rate/float64(r.d.Connections), 0)
 		res.Loop, res.Rate, res.TickMicros = "open", r.d.Rate, float64(p.tick)/1e3
 	}
 	return res

@@ -11,6 +11,7 @@ import (
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/binderylog/bindery/internal/pace"
 	"github.com/binderylog/bindery/internal/wire"
 )
 
@@ -53,10 +54,10 @@ var clock = time.Now()
 
 // send sends adds until ctx ends.
 func (c *rawConn) send(ctx context.Context, start time.Time) {
-	var p *pace
+	var p *schedule
 	if rate := c.run.d.Rate; rate > 0 {
 		n := float64(c.run.d.Connections)
-		p = newPace(start, rate/n, float64(c.index)/n)
+		p = newSchedule(start, rate/n, float64(c.index)/n)
 	}
 	for ctx.Err() == nil {
 		var more bool
@@ -86,13 +87,13 @@ func (c *rawConn) sendWindow() bool {
 }
 
 // sendDue sends the adds of an open loop that are due, or sleeps until some are.
-func (c *rawConn) sendDue(p *pace) bool {
+func (c *rawConn) sendDue(p *schedule) bool {
 	n, next := p.due(time.Now())
 	if n == 0 {
 		if next.After(c.run.measureTo) {
 			next = c.run.measureTo
 		}
-		sleepUntil(next)
+		pace.SleepUntil(next)
 		return !time.Now().After(c.run.measureTo)
 	}
 	c.mu.Lock()

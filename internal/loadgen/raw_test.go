@@ -234,7 +234,7 @@ func TestNobodyListens(t *testing.T) {
 func TestPaceSendsExactlyTheRate(t *testing.T) {
 	for _, rate := range []float64{1, 7, 999, 5000, 123456} {
 		start := time.Unix(1000, 0)
-		p := newPace(start, rate, 0)
+		p := newSchedule(start, rate, 0)
 		for now := start; now.Before(start.Add(2 * time.Second)); now = now.Add(137 * time.Microsecond) {
 			n, next := p.due(now)
 			require.True(t, next.After(now.Add(-time.Nanosecond)))

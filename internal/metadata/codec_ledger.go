@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/binderylog/bindery/internal/protofield"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/binderylog/bindery/internal/corrupt"
@@ -217,20 +218,20 @@ func (r *rawLedger) metadata(version int) (*ledger.Metadata, error) {
 // unmarshalLedger reads the message of a version 3 record.
 func unmarshalLedger(b []byte) (*ledger.Metadata, error) {
 	var r rawLedger
-	err := eachField(b, func(f field) error {
+	err := protofield.Each(b, func(f protofield.Field) error {
 		var err error
 		switch {
-		case f.typ == protowire.VarintType && r.setInt(f.num, int64(f.varint)):
-		case f.typ == protowire.BytesType && f.num == fieldSegment:
-			err = r.addSegment(f.bytes)
-		case f.typ == protowire.BytesType && f.num == fieldPassword:
-			r.password, r.hasPassword = bytes.Clone(f.bytes), true
-		case f.typ == protowire.BytesType && f.num == fieldCustom:
-			err = r.addCustom(f.bytes)
-		case f.num >= fieldQuorum && f.num <= fieldCToken:
-			err = fmt.Errorf("field %d has wire type %d", f.num, f.typ)
+		case f.Type == protowire.VarintType && r.setInt(f.Num, f.Int64()):
+		case f.IsBytes(fieldSegment):
+			err = r.addSegment(f.Bytes)
+		case f.IsBytes(fieldPassword):
+			r.password, r.hasPassword = bytes.Clone(f.Bytes), true
+		case f.IsBytes(fieldCustom):
+			err = r.addCustom(f.Bytes)
+		case f.Num >= fieldQuorum && f.Num <= fieldCToken:
+			err = fmt.Errorf("field %d has wire type %d", f.Num, f.Type)
 		default:
-			r.unknown = append(r.unknown, f.raw...)
+			r.unknown = append(r.unknown, f.Raw...)
 		}
 		return err
 	})
@@ -270,15 +271,15 @@ func (r *rawLedger) setInt(num protowire.Number, v int64) bool {
 func (r *rawLedger) addSegment(b []byte) error {
 	var s ledger.Fragment
 	first := false
-	err := eachField(b, func(f field) error {
+	err := protofield.Each(b, func(f protofield.Field) error {
 		switch {
-		case f.num == fieldSegmentMember && f.typ == protowire.BytesType:
-			return addMember(&s, f.bytes)
-		case f.num == fieldSegmentFirst && f.typ == protowire.VarintType:
-			s.First, first = ledger.EntryID(f.varint), true
+		case f.IsBytes(fieldSegmentMember):
+			return addMember(&s, f.Bytes)
+		case f.Is(fieldSegmentFirst):
+			s.First, first = ledger.EntryID(f.Int64()), true
 		default:
 			// Nothing could keep it through a rewrite, and dropping it would be a silent change.
-			return fmt.Errorf("unknown field %d in a segment", f.num)
+			return fmt.Errorf("unknown field %d in a segment", f.Num)
 		}
 		return nil
 	})
@@ -313,17 +314,17 @@ func addMember(s *ledger.Fragment, id []byte) error {
 func (r *rawLedger) addCustom(b []byte) error {
 	var k string
 	v := []byte{}
-	err := eachField(b, func(f field) error {
+	err := protofield.Each(b, func(f protofield.Field) error {
 		switch {
-		case f.num == fieldCustomKey && f.typ == protowire.BytesType:
-			if !utf8.Valid(f.bytes) {
+		case f.IsBytes(fieldCustomKey):
+			if !utf8.Valid(f.Bytes) {
 				return errors.New("a custom metadata key is not UTF-8")
 			}
-			k = string(f.bytes)
-		case f.num == fieldCustomValue && f.typ == protowire.BytesType:
-			v = bytes.Clone(f.bytes)
+			k = string(f.Bytes)
+		case f.IsBytes(fieldCustomValue):
+			v = bytes.Clone(f.Bytes)
 		default:
-			return fmt.Errorf("unknown field %d in custom metadata", f.num)
+			return fmt.Errorf("unknown field %d in custom metadata", f.Num)
 		}
 		return nil
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/binderylog/bindery/internal/protofield"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -229,9 +230,9 @@ func TestLedgerRejections(t *testing.T) {
 	drop := func(field protowire.Number) []byte {
 		return v3(func(m []byte) []byte {
 			var out []byte
-			_ = eachField(m, func(f fieldOf) error {
-				if f.num != field {
-					out = append(out, f.raw...)
+			_ = protofield.Each(m, func(f protofield.Field) error {
+				if f.Num != field {
+					out = append(out, f.Raw...)
 				}
 				return nil
 			})
@@ -295,9 +296,9 @@ func TestLedgerRejections(t *testing.T) {
 			m := golden()
 			m.State = ledger.StateClosed
 			var out []byte
-			_ = eachField(marshalLedger(m), func(f fieldOf) error {
-				if f.num != fieldLastEntry {
-					out = append(out, f.raw...)
+			_ = protofield.Each(marshalLedger(m), func(f protofield.Field) error {
+				if f.Num != fieldLastEntry {
+					out = append(out, f.Raw...)
 				}
 				return nil
 			})
@@ -362,6 +363,3 @@ func TestLedgerTextTolerance(t *testing.T) {
 		})
 	}
 }
-
-// fieldOf is field, for functions that have a parameter of that name.
-type fieldOf = field

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"github.com/binderylog/bindery/internal/protofield"
 
 	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/internal/ledger"
@@ -80,9 +80,9 @@ func encodeCheckTime(millis int64) []byte { return appendInt(nil, 1, millis) }
 
 func decodeCheckTime(key string, b []byte) (millis int64, err error) {
 	found := false
-	err = eachField(b, func(f field) error {
-		if f.num == 1 && f.typ == protowire.VarintType {
-			millis, found = int64(f.varint), true //nolint:gosec // two's complement in 64 bits on the wire
+	err = protofield.Each(b, func(f protofield.Field) error {
+		if f.Is(1) {
+			millis, found = f.Int64(), true
 		}
 		return nil
 	})

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/binderylog/bindery/internal/protofield"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/binderylog/bindery/internal/corrupt"
@@ -119,16 +120,16 @@ func EncodeServiceInfo(s ServiceInfo) []byte {
 // DecodeServiceInfo reads the stored form; empty bytes are an info with nothing in it. key names the record in errors.
 func DecodeServiceInfo(key string, b []byte) (ServiceInfo, error) {
 	var s ServiceInfo
-	err := eachField(b, func(f field) error {
+	err := protofield.Each(b, func(f protofield.Field) error {
 		switch {
-		case f.num == fieldInfoEndpoint && f.typ == protowire.BytesType:
-			e, err := decodeEndpoint(f.bytes)
+		case f.IsBytes(fieldInfoEndpoint):
+			e, err := decodeEndpoint(f.Bytes)
 			if err != nil {
 				return err
 			}
 			s.Endpoints = append(s.Endpoints, e)
-		case f.num == fieldInfoProperty && f.typ == protowire.BytesType:
-			k, v, err := decodeProperty(f.bytes)
+		case f.IsBytes(fieldInfoProperty):
+			k, v, err := decodeProperty(f.Bytes)
 			if err != nil {
 				return err
 			}
@@ -148,28 +149,28 @@ func DecodeServiceInfo(key string, b []byte) (ServiceInfo, error) {
 func decodeEndpoint(b []byte) (Endpoint, error) {
 	var e Endpoint
 	var have uint
-	err := eachField(b, func(f field) error {
+	err := protofield.Each(b, func(f protofield.Field) error {
 		switch {
-		case f.num == fieldEndpointID && f.typ == protowire.BytesType:
-			e.ID, have = string(f.bytes), have|1
-		case f.num == fieldEndpointPort && f.typ == protowire.VarintType:
-			if int64(f.varint) < math.MinInt32 || int64(f.varint) > math.MaxInt32 {
-				return fmt.Errorf("port %d", int64(f.varint))
+		case f.IsBytes(fieldEndpointID):
+			e.ID, have = string(f.Bytes), have|1
+		case f.Is(fieldEndpointPort):
+			if f.Int64() < math.MinInt32 || f.Int64() > math.MaxInt32 {
+				return fmt.Errorf("port %d", f.Int64())
 			}
-			e.Port, have = int32(f.varint), have|2
-		case f.num == fieldEndpointHost && f.typ == protowire.BytesType:
-			e.Host, have = string(f.bytes), have|4
-		case f.num == fieldEndpointProtocol && f.typ == protowire.BytesType:
-			e.Protocol, have = string(f.bytes), have|8
-		case f.num == fieldEndpointAuth && f.typ == protowire.BytesType:
-			e.Auth = append(e.Auth, string(f.bytes))
-		case f.num == fieldEndpointExt && f.typ == protowire.BytesType:
-			e.Extensions = append(e.Extensions, string(f.bytes))
+			e.Port, have = int32(f.Varint), have|2
+		case f.IsBytes(fieldEndpointHost):
+			e.Host, have = string(f.Bytes), have|4
+		case f.IsBytes(fieldEndpointProtocol):
+			e.Protocol, have = string(f.Bytes), have|8
+		case f.IsBytes(fieldEndpointAuth):
+			e.Auth = append(e.Auth, string(f.Bytes))
+		case f.IsBytes(fieldEndpointExt):
+			e.Extensions = append(e.Extensions, string(f.Bytes))
 		default:
 			return nil
 		}
-		if f.typ == protowire.BytesType && !utf8.Valid(f.bytes) {
-			return fmt.Errorf("field %d of an endpoint is not UTF-8", f.num)
+		if f.Type == protowire.BytesType && !utf8.Valid(f.Bytes) {
+			return fmt.Errorf("field %d of an endpoint is not UTF-8", f.Num)
 		}
 		return nil
 	})
@@ -180,18 +181,18 @@ func decodeEndpoint(b []byte) (Endpoint, error) {
 }
 
 func decodeProperty(b []byte) (k, v string, err error) {
-	err = eachField(b, func(f field) error {
-		if f.typ != protowire.BytesType {
+	err = protofield.Each(b, func(f protofield.Field) error {
+		if f.Type != protowire.BytesType {
 			return nil
 		}
-		if !utf8.Valid(f.bytes) {
+		if !utf8.Valid(f.Bytes) {
 			return fmt.Errorf("a property is not UTF-8")
 		}
-		switch f.num {
+		switch f.Num {
 		case 1:
-			k = string(f.bytes)
+			k = string(f.Bytes)
 		case 2:
-			v = string(f.bytes)
+			v = string(f.Bytes)
 		}
 		return nil
 	})

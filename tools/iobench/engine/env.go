@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/binderylog/bindery/internal/pace"
 	"github.com/binderylog/bindery/internal/vfs"
 )
 
@@ -99,7 +101,7 @@ func (e *Env) wait(until time.Time) {
 		e.Wait(until)
 		return
 	}
-	sleepUntil(until)
+	pace.SleepUntil(until)
 }
 
 // openTemp makes a test file. remove takes its name away, if it has one.
@@ -127,5 +129,5 @@ const TempPrefix = ".iobench-"
 
 // IsUnsupported tells errors that say that a method is not to be had here from those of a failing disk.
 func IsUnsupported(err error) bool {
-	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, vfs.ErrNoDirectIO) || isInvalid(err)
+	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, vfs.ErrNoDirectIO) || errors.Is(err, syscall.EINVAL)
 }

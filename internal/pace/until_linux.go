@@ -1,12 +1,12 @@
-package loadgen
+package pace
 
 import (
 	"syscall"
 	"time"
 )
 
-// sleepUntil waits for t with the kernel's own timer: the runtime's poller is no finer than a millisecond.
-func sleepUntil(t time.Time) {
+// SleepUntil waits for t with the kernel's own timer: the runtime's poller is no finer than a millisecond.
+func SleepUntil(t time.Time) {
 	for {
 		d := time.Until(t)
 		if d <= 0 {

@@ -42,6 +42,7 @@ type fakeBookie struct {
 	wg      sync.WaitGroup
 
 	open func(id int64, b BookieID) bool // the linearizable read of decision 36
+	deaf atomic.Bool                     // answers a long poll only when its time is over, whatever came meanwhile
 }
 
 // fault is what a bookie does to a request instead of serving it.
@@ -447,7 +448,7 @@ func (b *fakeBookie) longPoll(stop context.Context, r *wire.Request) []byte {
 			r.Answer(&resp, wire.UnknownState)
 			break
 		}
-		if l.lac > r.PreviousLAC || l.rep.Fenced || !waiting {
+		if !waiting || !b.deaf.Load() && (l.lac > r.PreviousLAC || l.rep.Fenced) {
 			r.Answer(&resp, wire.OK)
 			resp.MaxLAC, resp.HasMaxLAC = l.lac, true
 			if body, ok := l.entries[r.PreviousLAC+1]; ok && l.lac > r.PreviousLAC {

@@ -56,7 +56,7 @@ type Options struct {
 	ReadTimeout     time.Duration // without an answer to a read, it has failed on that bookie; default 5 s
 	HedgeDelay      time.Duration // a read that takes longer is also sent to the next bookie, earlier if its bookie is usually quick; default 500 ms
 	PeerTimeout     time.Duration // a bookie that owes an answer and sends nothing, not even to a ping, is given up; default 8 s
-	LongPollTimeout time.Duration // how long a tailing reader lets a bookie hold back its answer; default 10 s
+	LongPollTimeout time.Duration // how long a tailing reader lets a bookie hold back its answer at most; default 1 s
 	MetadataTimeout time.Duration // how long an operation keeps trying an unavailable metadata store; default 30 s
 	DialTimeout     time.Duration // how long Dial waits for the metadata store; default 10 s
 
@@ -101,7 +101,7 @@ func (o *Options) EnsureDefaults() *Options {
 	def(&c.ReadTimeout, 5*time.Second)
 	def(&c.PeerTimeout, 8*time.Second)
 	def(&c.HedgeDelay, 500*time.Millisecond)
-	def(&c.LongPollTimeout, 10*time.Second)
+	def(&c.LongPollTimeout, time.Second)
 	def(&c.MetadataTimeout, 30*time.Second)
 	def(&c.DialTimeout, 10*time.Second)
 	def(&c.Quarantine, 30*time.Second)

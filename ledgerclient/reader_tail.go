@@ -21,7 +21,7 @@ func (r *Reader) Tail(ctx context.Context, from EntryID) iter.Seq2[Entry, error]
 			yield(Entry{}, fmt.Errorf("ledger %d entry %d: %w", r.id, from, ErrNoSuchEntry))
 			return
 		}
-		t := &tail{r: r, ctx: ctx, box: newMailbox()}
+		t := &tail{r: r, ctx: ctx, box: newMailbox(), wait: min(pollMin, r.client.o.LongPollTimeout)}
 		defer t.stop()
 		for next := from; ; {
 			if lac := r.LastAddConfirmed(); next <= lac {
@@ -59,7 +59,8 @@ type tail struct {
 	box    *mailbox
 	events <-chan metadata.LedgerEvent
 	cancel context.CancelFunc
-	round  int // answers of an earlier poll are ignored
+	round  int           // answers of an earlier poll are ignored
+	wait   time.Duration // how long bookies may hold back the answer to the next poll
 	pause  time.Duration
 	rest   time.Duration // before the next poll, if bookies answer without waiting
 	causes []error       // what bookies did since a poll last brought news
@@ -72,6 +73,11 @@ func (t *tail) failure(next EntryID, err error) error {
 	}
 	return &QuorumError{Ledger: t.r.id, Entry: next, Reason: "tail: " + err.Error(), Causes: append([]error{&kindError{text: "no news", kind: err, err: err}}, t.causes...)}
 }
+
+// pollMin is how long the first poll after news may be held back; each poll without news doubles it, up to LongPollTimeout. A bookie
+// of Apache ends a wait at the next add, even if that brings no news, and says so only when the time is over: the add that
+// carries a LAC which the reader has from another bookie does that. (bookie-wire.md 3.4.)
+const pollMin = 25 * time.Millisecond
 
 // restMin and restMax bound the rest between polls that are answered at once: a bookie does not hold back its answer if the ledger
 // is fenced there, which may last until somebody can close it, or if it has not seen the ledger yet. Changes of the record are
@@ -102,7 +108,7 @@ func (t *tail) await() (*Entry, error) {
 	for t.ask(&poll, m, lac) && m.Ensemble != m.WriteQuorum {
 		// With striping no single bookie sees every entry: all are asked at once.
 	}
-	slow := time.NewTimer(r.client.o.LongPollTimeout + r.client.o.HedgeDelay)
+	slow := time.NewTimer(t.wait + r.client.o.HedgeDelay)
 	defer slow.Stop()
 	began := time.Now()
 	var rested <-chan time.Time
@@ -126,15 +132,15 @@ func (t *tail) await() (*Entry, error) {
 				}
 				switch outcome {
 				case ledger.ReadFound:
-					t.pause, t.rest, t.causes = 0, 0, nil
+					t.wait, t.pause, t.rest, t.causes = min(pollMin, r.client.o.LongPollTimeout), 0, 0, nil
 					r.raise(known)
 					if e != nil && known < e.ID {
 						e = nil // here but not confirmed
 					}
 					return e, nil
 				case ledger.ReadEmpty:
-					if time.Since(began) >= r.client.o.LongPollTimeout/2 {
-						t.rest = 0
+					if time.Since(began) >= t.wait/2 {
+						t.wait, t.rest = min(2*t.wait, r.client.o.LongPollTimeout), 0
 						return nil, nil
 					}
 					t.rest = min(max(2*t.rest, restMin), restMax)
@@ -147,7 +153,9 @@ func (t *tail) await() (*Entry, error) {
 					}
 					return nil, nil
 				}
-				t.ask(&poll, m, lac)
+				if t.ask(&poll, m, lac) {
+					slow.Reset(t.wait + r.client.o.HedgeDelay)
+				}
 			}
 		case ev, ok := <-t.events:
 			if !ok { // the watch ends with its context or the store only
@@ -208,8 +216,8 @@ func (t *tail) ask(poll *ledger.LongPoll, m *ledger.Metadata, lac EntryID) bool 
 	}
 	o := t.r.client.o
 	r := wire.Request{Op: wire.OpRead, Ledger: int64(t.r.id), Entry: int64(InvalidEntry), PreviousLAC: int64(lac), HasPreviousLAC: true,
-		TimeoutMillis: o.LongPollTimeout.Milliseconds(), HasTimeout: true, Piggyback: true}
-	t.r.client.peer(m.Last().Bookies[i]).send(wire.V3, &r, &call{sink: t.box, index: i, round: t.round}, o.LongPollTimeout+o.ReadTimeout)
+		TimeoutMillis: t.wait.Milliseconds(), HasTimeout: true, Piggyback: true}
+	t.r.client.peer(m.Last().Bookies[i]).send(wire.V3, &r, &call{sink: t.box, index: i, round: t.round}, t.wait+o.ReadTimeout)
 	return true
 }
 

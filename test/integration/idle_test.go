@@ -40,7 +40,7 @@ func TestIdleTailKeepsItsBookie(t *testing.T) {
 		}
 	}()
 	require.Equal(t, ledgerclient.EntryID(0), <-got)
-	time.Sleep(2500 * time.Millisecond)
+	time.Sleep(4 * time.Second) // polls are held back longer and longer, at last for longer than PeerTimeout
 	_, err = w.Append(testContext(t), payload(1))
 	require.NoError(t, err)
 	require.Equal(t, ledgerclient.EntryID(1), <-got)

@@ -26,6 +26,8 @@ const (
 	perfTimeout = 10 * time.Minute // until a run has told enough, on a busy machine
 	perfRamp    = 1                // its intervals of 10 s that are not counted, from the first with records on
 	perfCounted = 2                // and that are
+	perfSaid    = 10               // lines of it that are shown when it fails
+	perfTries   = 2                // it ends by itself when a bookie is slow for long enough
 )
 
 // perfLoads are its loads. Of the 200 MB that it would have outstanding, a disk of 60 MB/s takes so long that its client gives up.
@@ -51,6 +53,10 @@ func (b *benchmark) perf(ctx context.Context, p peer) error {
 	}
 	for _, l := range perfLoads() {
 		f, err := g.write(ctx, l)
+		for try := 1; err != nil && try < perfTries && ctx.Err() == nil; try++ {
+			b.say("%s on %s, once more: %v", l.name, p.name(), err)
+			f, err = g.write(ctx, l)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.name, err)
 		}
@@ -114,14 +120,15 @@ func (g *generator) write(ctx context.Context, l load) (figure, error) {
 		return figure{}, err
 	}
 	var list []figure
-	var last string
+	var said []string // last
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
 	for len(list) < perfRamp+perfCounted && lines.Scan() {
-		last = lines.Text()
-		if f, ok := perfLine(last); ok && f.PerSecond > 0 {
+		line := lines.Text()
+		if f, ok := perfLine(line); ok && f.PerSecond > 0 {
 			list = append(list, f)
 		}
+		said = append(said[max(0, len(said)-perfSaid):], line[:min(len(line), outputTail)])
 	}
 	cancel() // it would go on for ever
 	_ = cmd.Wait()
@@ -129,7 +136,7 @@ func (g *generator) write(ctx context.Context, l load) (figure, error) {
 		return figure{}, context.Cause(ctx)
 	}
 	if len(list) < perfRamp+perfCounted {
-		return figure{}, fmt.Errorf("the generator of Apache told of %d intervals with records, want %d; the last that it said: %s", len(list), perfRamp+perfCounted, last)
+		return figure{}, fmt.Errorf("the generator of Apache told of %d intervals with records, want %d; the last that it said:\n%s", len(list), perfRamp+perfCounted, strings.Join(said, "\n"))
 	}
 	return meanFigure(list[perfRamp:]), nil
 }

@@ -101,10 +101,13 @@ func (s *Store) noteRemoval(l *logFile) error {
 }
 
 // Freed space of a file system that is mounted with discard goes to the device as requests that hold up everybody's writes:
-// for tenths of a second when it is that of a large log. So such a log shrinks in steps, and each is given a moment.
+// for tenths of a second when it is that of a large log. So such a log shrinks in steps, and the disk is left to others for
+// several times as long as each took: on an idle disk that is a few milliseconds, on a busy one much more.
 const (
-	removeStep  = 4 << 20
-	removePause = 10 * time.Millisecond
+	removeStep     = 4 << 20
+	removePause    = 10 * time.Millisecond // after a step, at least
+	removeRest     = 4                     // times what the step took
+	removePauseMax = time.Second
 )
 
 // shrink takes the space of a log that is not needed any more away in steps, unless the disk is nearly full. Before the first of
@@ -129,12 +132,14 @@ func (s *Store) shrink(l *logFile, size int64) error {
 	if err != nil {
 		return err
 	}
-	pause := time.NewTicker(removePause)
+	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for at := size - removeStep; at > 0 && err == nil; at -= removeStep {
+		begun := time.Now()
 		if err = f.Truncate(at); err == nil {
 			err = f.Sync() // the file system lets go of the space
 		}
+		pause.Reset(min(max(removePause, removeRest*time.Since(begun)), removePauseMax))
 		select {
 		case <-pause.C:
 		case <-s.stop:

@@ -19,17 +19,21 @@ type Orphan struct {
 	Name     Name
 	Size     int64
 	Modified time.Time
-	// Stray says that the attempt has a good manifest on this target: the metadata store may have been restored from an old backup. It
-	// is never deleted by anybody but an operator, and Adopt makes it readable again.
+	// Stray says that the attempt has a good manifest on some target, or that a repair wrote the object after the record was: the metadata
+	// store may have been restored from an old backup. It is never deleted by anybody but an operator, and Adopt makes it readable again.
 	Stray bool
+	// Unclear says why it can not be told whether it is a stray. It is kept like one.
+	Unclear error
 }
 
 // OrphanAge is how old an object without a manifest has to be before it may be deleted as an orphan.
 const OrphanAge = 7 * 24 * time.Hour
 
-// Orphans lists what no record names on one target, or on all with "".
+// Orphans lists what no record names on one target, or on all with "". Whether it is a stray is asked of all targets: most shards lie where
+// no copy of their manifest is.
 func (w *Worker) Orphans(ctx context.Context, target string) ([]Orphan, error) {
 	var out []Orphan
+	s := strays{w: w, known: map[Name]verdict{}}
 	for _, p := range w.o.Targets.places {
 		if target != "" && p.Target != target {
 			continue
@@ -38,7 +42,6 @@ func (w *Worker) Orphans(ctx context.Context, target string) ([]Orphan, error) {
 		if err != nil {
 			return out, err
 		}
-		strays := map[AttemptID]bool{}
 		for after := ""; ; {
 			infos, err := store.List(ctx, nameRoot, after, objstore.ListMax)
 			if err != nil {
@@ -49,7 +52,7 @@ func (w *Worker) Orphans(ctx context.Context, target string) ([]Orphan, error) {
 			}
 			for _, info := range infos {
 				after = info.Key
-				o, err := w.orphan(ctx, store, p.Target, info, strays)
+				o, err := s.orphan(ctx, p.Target, info)
 				if err != nil {
 					return out, err
 				}
@@ -58,31 +61,61 @@ func (w *Worker) Orphans(ctx context.Context, target string) ([]Orphan, error) {
 				}
 			}
 		}
-		for i := range out { // the manifest sorts before the shards, so all of an attempt are known by now
-			out[i].Stray = out[i].Stray || out[i].Target == p.Target && strays[out[i].Name.Attempt]
-		}
 	}
 	return out, nil
 }
 
-func (w *Worker) orphan(ctx context.Context, store objstore.Store, target string, info objstore.Info, strays map[AttemptID]bool) (*Orphan, error) {
+// strays remembers which attempts have a good manifest that no record names.
+type strays struct {
+	w     *Worker
+	known map[Name]verdict // by attempt and ledger
+}
+
+type verdict struct {
+	stray   bool
+	unclear error
+}
+
+func (s *strays) orphan(ctx context.Context, target string, info objstore.Info) (*Orphan, error) {
 	name, ok := ParseName(info.Key)
 	if !ok {
 		return nil, nil // not ours
 	}
-	r, _, err := w.o.Records.Read(ctx, name.Ledger)
+	r, _, err := s.w.o.Records.Read(ctx, name.Ledger)
 	switch {
 	case errors.Is(err, ErrNoRecord):
+		r = nil
 	case err != nil:
 		return nil, err
 	case r.names(name, target):
 		return nil, nil
 	}
-	if name.Manifest {
-		_, err := w.strayManifest(ctx, store, info.Key, info.Size)
-		strays[name.Attempt] = err == nil
+	o := &Orphan{Target: target, Key: info.Key, Name: name, Size: info.Size, Modified: info.Modified}
+	if r != nil && r.Attempt == name.Attempt && !name.Manifest {
+		o.Stray = r.isOlderThan(name)
+		return o, nil
 	}
-	return &Orphan{Target: target, Key: info.Key, Name: name, Size: info.Size, Modified: info.Modified, Stray: strays[name.Attempt]}, nil
+	attempt := Name{Attempt: name.Attempt, Ledger: name.Ledger}
+	v, ok := s.known[attempt]
+	if !ok {
+		found, err := s.w.findStray(ctx, attempt)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		v = verdict{stray: found != nil, unclear: err}
+		s.known[attempt] = v
+	}
+	o.Stray, o.Unclear = v.stray, v.unclear
+	return o, nil
+}
+
+// isOlderThan reports whether a shard of the record's own attempt was written by a repair that the record knows nothing of.
+func (r *Record) isOlderThan(n Name) bool {
+	if n.Shard >= len(r.Placement) {
+		return false
+	}
+	p := &r.Placement[n.Shard]
+	return n.Generation > p.Generation && (p.Move == nil || n.Generation > p.Move.Generation)
 }
 
 // names reports whether a record accounts for an object.
@@ -113,11 +146,60 @@ func (r *Record) names(n Name, target string) bool {
 	return p.Target == target && p.Generation == n.Generation || p.Move != nil && p.Move.Target == target && p.Move.Generation == n.Generation
 }
 
-func (w *Worker) strayManifest(ctx context.Context, store objstore.Store, key string, size int64) (*Manifest, error) {
-	if size <= 0 || size > ManifestMax {
-		return nil, fmt.Errorf("%s has %d bytes", key, size)
+// stray is a good manifest that no record names, and where it is.
+type stray struct {
+	store    objstore.Store
+	size     int64
+	manifest *Manifest
+}
+
+// findStray looks on all targets for a good manifest of an attempt; nil: there is none. The error says why that can not be told: a target
+// that does not answer, or another version's manifest, is no proof that there is none.
+func (w *Worker) findStray(ctx context.Context, n Name) (*stray, error) {
+	key := ManifestName(n.Attempt, n.Ledger)
+	var causes []error
+	for _, p := range w.o.Targets.places {
+		store, err := w.o.Targets.store(p.Target)
+		if err != nil {
+			return nil, err
+		}
+		info, err := store.Head(ctx, key)
+		if err == nil {
+			var m *Manifest
+			if m, err = w.strayManifest(ctx, store, n, info.Size); corrupt.Is(err) {
+				m, err = w.strayManifest(ctx, store, n, info.Size) // it may have been the way
+			}
+			if err == nil {
+				return &stray{store, info.Size, m}, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if !objstore.IsNotFound(err) && !corrupt.Is(err) {
+			causes = append(causes, fmt.Errorf("manifest on target %s: %w", p.Target, err))
+		}
 	}
-	get := func(offset int64, b []byte) error { return getAll(ctx, store, key, offset, b) }
+	return nil, errors.Join(causes...)
+}
+
+// strayManifest reads a manifest whole, and nothing of it is taken on trust: it has to be of the attempt and the ledger that its name says.
+func (w *Worker) strayManifest(ctx context.Context, store objstore.Store, n Name, size int64) (*Manifest, error) {
+	key := ManifestName(n.Attempt, n.Ledger)
+	if size <= 0 || size > ManifestMax {
+		return nil, corrupt.Errorf(key, 0, "manifest", "it has %d bytes", size)
+	}
+	m, err := readStray(key, size, func(offset int64, b []byte) error { return getAll(ctx, store, key, offset, b) })
+	if err != nil {
+		return nil, err
+	}
+	if m.Ledger != n.Ledger || m.Attempt != n.Attempt {
+		return nil, corrupt.Errorf(key, 0, "manifest", "it is that of ledger %d, attempt %s", m.Ledger, m.Attempt)
+	}
+	return m, nil
+}
+
+func readStray(key string, size int64, get func(offset int64, b []byte) error) (*Manifest, error) {
 	if size > manifestWholeMax {
 		m, err := readManifest(key, size, get)
 		if err != nil || m.pages == nil {
@@ -146,6 +228,8 @@ func (w *Worker) DeleteOrphan(ctx context.Context, o Orphan) error {
 	switch age := w.o.now().Sub(o.Modified); {
 	case o.Stray:
 		return fmt.Errorf("%s on target %s belongs to a ledger with a good manifest: adopt it, or remove it by hand", o.Key, o.Target)
+	case o.Unclear != nil:
+		return fmt.Errorf("%s on target %s is kept: whether its ledger has a good manifest can not be told: %w", o.Key, o.Target, o.Unclear)
 	case age < OrphanAge:
 		return fmt.Errorf("%s on target %s is %s old; only objects older than %s are removed", o.Key, o.Target, age.Round(time.Second), OrphanAge)
 	}
@@ -154,22 +238,18 @@ func (w *Worker) DeleteOrphan(ctx context.Context, o Orphan) error {
 }
 
 // Adopt makes a stray readable again: it writes a record, RELEASED, or COMPLETE if the ledger still exists as it was. Manifests do not
-// hold the password, so a released ledger that is adopted takes the one given.
+// hold the password, so a released ledger that is adopted takes the one given. Shards are looked for where they are: a repair may have
+// moved them since the manifest was written.
 func (w *Worker) Adopt(ctx context.Context, o Orphan, password []byte) error {
-	store, err := w.o.Targets.store(o.Target)
+	key, id := ManifestName(o.Name.Attempt, o.Name.Ledger), o.Name.Ledger
+	found, err := w.findStray(ctx, o.Name)
+	if err == nil && found == nil {
+		err = fmt.Errorf("no target has a good manifest of ledger %d, attempt %s", id, o.Name.Attempt)
+	}
 	if err != nil {
 		return err
 	}
-	key := ManifestName(o.Name.Attempt, o.Name.Ledger)
-	info, err := store.Head(ctx, key)
-	if err != nil {
-		return err
-	}
-	m, err := w.strayManifest(ctx, store, key, info.Size)
-	if err != nil {
-		return err
-	}
-	id := m.Ledger
+	m := found.manifest
 	meta, err := metadata.DecodeLedger(key, m.LedgerMetadata)
 	if err != nil {
 		return err
@@ -178,12 +258,12 @@ func (w *Worker) Adopt(ctx context.Context, o Orphan, password []byte) error {
 	now := w.o.now().UnixMilli()
 	r := &Record{
 		State: StateReleased, Attempt: m.Attempt, Number: 1, Worker: w.o.Name, Geometry: m.Geometry, CellBytes: m.CellBytes, Inline: m.Inline != nil,
-		Manifest: ManifestRef{Length: info.Size}, LastEntry: m.LastEntry, Length: m.Length, Key: m.Key, StartedAt: now, CompletedAt: now, ReleasedAt: now,
+		Manifest: ManifestRef{Length: found.size}, LastEntry: m.LastEntry, Length: m.Length, Key: m.Key, StartedAt: now, CompletedAt: now, ReleasedAt: now,
 	}
-	for i := range m.Shards {
-		r.Placement = append(r.Placement, Placement{Target: m.Shards[i].Target, Generation: m.Shards[i].Generation})
+	if r.Placement, err = w.whereabouts(ctx, m); err != nil {
+		return err
 	}
-	if r.Manifest.CRC32C, err = sumOf(ctx, store, key, info.Size); err != nil {
+	if r.Manifest.CRC32C, err = sumOf(ctx, found.store, key, found.size); err != nil {
 		return err
 	}
 	if r.Manifest.Targets, err = w.holders(ctx, key, r); err != nil {
@@ -205,6 +285,40 @@ func (w *Worker) Adopt(ctx context.Context, o Orphan, password []byte) error {
 	}
 	_, err = w.o.Records.Write(ctx, id, r, metadata.Absent, cond)
 	return err
+}
+
+// whereabouts looks for each shard of a manifest on all targets, and takes the youngest that is whole as far as its target knows. What is
+// nowhere stays where the manifest has it: that target may just not answer.
+func (w *Worker) whereabouts(ctx context.Context, m *Manifest) ([]Placement, error) {
+	out := make([]Placement, len(m.Shards))
+	found := make([]bool, len(m.Shards))
+	for i := range m.Shards {
+		out[i] = Placement{Target: m.Shards[i].Target, Generation: m.Shards[i].Generation}
+	}
+	for _, p := range w.o.Targets.places {
+		store, err := w.o.Targets.store(p.Target)
+		if err != nil {
+			return nil, err
+		}
+		infos, err := store.List(ctx, attemptPrefix(m.Attempt, m.Ledger), "", objstore.ListMax)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			w.o.Logger.Warn("a target can not be asked for shards of a ledger that is adopted", "ledger", int64(m.Ledger), "target", p.Target, "error", err)
+			continue
+		}
+		for _, info := range infos {
+			n, ok := ParseName(info.Key)
+			if !ok || n.Manifest || n.Shard >= len(out) || found[n.Shard] && n.Generation <= out[n.Shard].Generation {
+				continue
+			}
+			if info, err = store.Head(ctx, info.Key); err == nil && checkInfo(info, shardSum{m.Shards[n.Shard].Length, m.Shards[n.Shard].CRC32C}, info.Key) == nil {
+				out[n.Shard], found[n.Shard] = Placement{Target: p.Target, Generation: n.Generation}, true
+			}
+		}
+	}
+	return out, nil
 }
 
 // holders looks which targets have this very manifest.

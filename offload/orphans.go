@@ -33,6 +33,11 @@ const OrphanAge = 7 * 24 * time.Hour
 // no copy of their manifest is.
 func (w *Worker) Orphans(ctx context.Context, target string) ([]Orphan, error) {
 	var out []Orphan
+	if target != "" {
+		if _, err := w.o.Targets.store(target); err != nil {
+			return nil, err
+		}
+	}
 	s := strays{w: w, known: map[Name]verdict{}}
 	for _, p := range w.o.Targets.places {
 		if target != "" && p.Target != target {

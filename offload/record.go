@@ -165,6 +165,17 @@ const (
 	fieldPassAt
 )
 
+// IsOn reports whether a shard, a copy of the manifest, or one of them that is on its way, is on a target.
+func (r *Record) IsOn(target string) bool {
+	for i := range r.Placement {
+		p := &r.Placement[i]
+		if p.Target == target && !p.Missing && !r.Inline || p.Move != nil && p.Move.Target == target {
+			return true
+		}
+	}
+	return contains(r.Manifest.Targets, target)
+}
+
 // EncodeRecord returns the stored form: a header line, then one length-delimited protobuf message.
 func EncodeRecord(r *Record) ([]byte, error) {
 	var b []byte

@@ -6,15 +6,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/ledgerclient"
 	"github.com/binderylog/bindery/offload"
+	"github.com/binderylog/bindery/offload/objstore"
+	"github.com/binderylog/bindery/offload/objstore/dir"
 )
 
 // What commands do without being told.
@@ -59,7 +64,8 @@ func ledgerIDs(args []string) ([]ledger.ID, error) {
 	return ids, nil
 }
 
-// idsOrAll reads the ids, or lists every ledger of the tier that can be read with --all, of those under a key if one is named.
+// idsOrAll reads the ids, or lists every ledger of the tier that can be read with --all, of those under a key if one is named. Ledgers whose
+// record is damaged are among them, so that what is done with all fails for these.
 func idsOrAll(ctx context.Context, t *tier, args []string, all bool, keyID string) ([]ledger.ID, error) {
 	if all == (len(args) > 0) {
 		return nil, exit(exitUsage, errors.New("give ledger ids, or --all"))
@@ -80,7 +86,7 @@ func idsOrAll(ctx context.Context, t *tier, args []string, all bool, keyID strin
 		if err != nil {
 			return nil, err
 		}
-		if l.Err == nil && (l.Record.State == offload.StateComplete || l.Record.State == offload.StateReleased) &&
+		if l.Err != nil || (l.Record.State == offload.StateComplete || l.Record.State == offload.StateReleased) &&
 			(keyID == "" || l.Record.Key != nil && l.Record.Key.KeyID == keyID) {
 			ids = append(ids, l.Ledger)
 		}
@@ -120,7 +126,15 @@ func newOffloadTargetsCommand(o *tierOptions) *cobra.Command {
 			}
 			defer t.targets.Close() //nolint:errcheck // idle connections
 			if output == outputJSON {
-				return printJSON(c.OutOrStdout(), t.targets.Places())
+				type place struct {
+					Target string `json:"target"`
+					Domain string `json:"domain"`
+				}
+				list := []place{}
+				for _, p := range t.targets.Places() {
+					list = append(list, place(p))
+				}
+				return printJSON(c.OutOrStdout(), list)
 			}
 			var rows [][]string
 			for _, p := range t.targets.Places() {
@@ -133,7 +147,8 @@ func newOffloadTargetsCommand(o *tierOptions) *cobra.Command {
 	check := &cobra.Command{
 		Use: "check", Short: "Try what offloading needs on every object store: put, ranged get, list, delete, multipart", Args: cobra.NoArgs,
 		Long: "Writes a small object to each object store, reads it back in ranges, lists and deletes it, sends a damaged one that has to be\n" +
-			"refused, and begins and aborts a multipart upload. Exit 5 if a store can not be used.",
+			"refused, and begins and aborts a multipart upload; then looks whether two of them are the same place. Exit 5 if a store can not\n" +
+			"be used.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			t, err := o.open()
 			if err != nil {
@@ -149,14 +164,21 @@ func newOffloadTargetsCommand(o *tierOptions) *cobra.Command {
 			}
 			var list []checked
 			bad := false
+			var usable []*objstore.Target
 			for _, s := range t.targets.Stores {
 				start := time.Now()
 				report, err := s.Check(c.Context())
 				x := checked{Target: s.ID(), OK: err == nil, Millis: float64(time.Since(start).Microseconds()) / 1e3, Warnings: report.Warnings}
 				if err != nil {
 					x.Error, bad = err.Error(), true
+				} else {
+					usable = append(usable, s)
 				}
 				list = append(list, x)
+			}
+			for _, err := range objstore.SamePlaces(c.Context(), usable) {
+				bad = true
+				fmt.Fprintln(c.ErrOrStderr(), err)
 			}
 			if output == outputJSON {
 				err = printJSON(c.OutOrStdout(), list)
@@ -240,6 +262,9 @@ func newOffloadLedgerCommand(o *tierOptions) *cobra.Command {
 	return c
 }
 
+// stateDamaged stands for the state of a record that can not be read.
+const stateDamaged = "damaged"
+
 // offloaded is a record for people and programs.
 type offloaded struct {
 	Ledger    int64    `json:"ledger"`
@@ -260,7 +285,7 @@ type offloaded struct {
 
 func describeOffloaded(l offload.Listed) offloaded {
 	if l.Err != nil {
-		return offloaded{Ledger: int64(l.Ledger), State: "damaged", Error: l.Err.Error()}
+		return offloaded{Ledger: int64(l.Ledger), State: stateDamaged, Targets: []string{}, Error: l.Err.Error()}
 	}
 	r := l.Record
 	at := func(ms int64) string {
@@ -271,7 +296,7 @@ func describeOffloaded(l offload.Listed) offloaded {
 	}
 	x := offloaded{
 		Ledger: int64(l.Ledger), State: r.State.String(), Geometry: r.Geometry.String(), Bytes: r.Length, Entries: int64(r.LastEntry) + 1, Missing: r.Missing(), Inline: r.Inline,
-		Attempt: r.Attempt.String(), Completed: at(r.CompletedAt), Released: at(r.ReleasedAt), Verified: at(r.VerifiedAt),
+		Attempt: r.Attempt.String(), Targets: []string{}, Completed: at(r.CompletedAt), Released: at(r.ReleasedAt), Verified: at(r.VerifiedAt),
 	}
 	for _, p := range r.Placement {
 		name := p.Target
@@ -281,12 +306,37 @@ func describeOffloaded(l offload.Listed) offloaded {
 		x.Targets = append(x.Targets, name)
 	}
 	if r.Inline {
-		x.Targets = r.Manifest.Targets
+		x.Targets = append([]string{}, r.Manifest.Targets...)
 	}
 	if r.Key != nil {
 		x.KeyID = r.Key.KeyID
 	}
 	return x
+}
+
+// listedStates are the states that a list may be narrowed to.
+func listedStates() (out []string) {
+	for s := offload.StateUploading; s.Valid(); s++ {
+		out = append(out, s.String())
+	}
+	return append(out, stateDamaged)
+}
+
+// knowsTarget refuses the name of a target that is neither configured nor in a record, as a slip of the pen is: nothing being there would
+// be taken for news about another one. "" is no name.
+func (t *tier) knowsTarget(ctx context.Context, target string) error {
+	if target == "" || slices.ContainsFunc(t.targets.Places(), func(p offload.Place) bool { return p.Target == target }) {
+		return nil
+	}
+	for l, err := range t.records.All(ctx) {
+		if err != nil {
+			return err
+		}
+		if l.Err == nil && l.Record.IsOn(target) {
+			return nil
+		}
+	}
+	return exit(exitUsage, fmt.Errorf("no target %q is configured, and no ledger has anything there: `bindery offload targets ls` lists the targets", target))
 }
 
 func newOffloadListCommand(o *tierOptions) *cobra.Command {
@@ -296,14 +346,20 @@ func newOffloadListCommand(o *tierOptions) *cobra.Command {
 	c := &cobra.Command{
 		Use: "ls", Short: "List the ledgers that the tier knows", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if state != "" && !slices.Contains(listedStates(), state) {
+				return exit(exitUsage, fmt.Errorf("--state %q is none of %s", state, strings.Join(listedStates(), ", ")))
+			}
 			return o.with(c, func(ctx context.Context, t *tier) error {
+				if err := t.knowsTarget(ctx, target); err != nil {
+					return err
+				}
 				list := []offloaded{}
 				for l, err := range t.records.All(ctx) {
 					if err != nil {
 						return err
 					}
 					x := describeOffloaded(l)
-					if state != "" && x.State != state || missing && x.Missing == 0 || target != "" && !slices.Contains(x.Targets, target) || keyID != "" && x.KeyID != keyID {
+					if state != "" && x.State != state || missing && x.Missing == 0 || target != "" && (l.Err != nil || !l.Record.IsOn(target)) || keyID != "" && x.KeyID != keyID {
 						continue
 					}
 					list = append(list, x)
@@ -321,7 +377,7 @@ func newOffloadListCommand(o *tierOptions) *cobra.Command {
 	}
 	addOutputFlag(c, &output)
 	c.Flags().StringVar(&state, "state", "", "only those in this state: UPLOADING, COMPLETE, RELEASED or DELETING")
-	c.Flags().StringVar(&target, "target", "", "only those with a shard on this target")
+	c.Flags().StringVar(&target, "target", "", "only those with a shard or a copy of the manifest on this target")
 	c.Flags().BoolVar(&missing, "missing", false, "only those that lack shards")
 	c.Flags().StringVar(&keyID, "key-id", "", "only those that are encrypted under this key")
 	return c
@@ -370,7 +426,7 @@ func newOffloadShowCommand(o *tierOptions) *cobra.Command {
 					Manifest  []string `json:"manifest_on"`
 					Garbage   int      `json:"garbage_attempts"`
 					Stale     int      `json:"stale_shards"`
-				}{describeOffloaded(offload.Listed{Ledger: id, Record: r, Version: v}), int64(v), holder, r.CellBytes, placements(r, id), r.Manifest.Targets, len(r.Garbage), len(r.Stale)})
+				}{describeOffloaded(offload.Listed{Ledger: id, Record: r, Version: v}), int64(v), holder, r.CellBytes, placements(r, id), append([]string{}, r.Manifest.Targets...), len(r.Garbage), len(r.Stale)})
 			})
 		},
 	}
@@ -449,7 +505,7 @@ func newOffloadVerifyCommand(o *tierOptions) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				found := []string{}
+				out := newFindings()
 				err = eachLedger(c, ids, func(id ledger.ID) error {
 					look := func() ([]offload.Finding, error) { return w.Verify(ctx, id, l) }
 					if against {
@@ -457,11 +513,16 @@ func newOffloadVerifyCommand(o *tierOptions) *cobra.Command {
 					}
 					findings, err := look()
 					for _, f := range findings {
-						found = append(found, f.String())
+						out.Findings = append(out.Findings, f.String())
+					}
+					if err != nil {
+						out.Failed = append(out.Failed, describe(id, err).Error())
+					} else {
+						out.Ledgers++
 					}
 					return err
 				})
-				return errors.Join(reportFindings(c, output, len(ids), found), err)
+				return errors.Join(out.report(c, output), err)
 			})
 		},
 	}
@@ -476,22 +537,32 @@ func newOffloadVerifyCommand(o *tierOptions) *cobra.Command {
 // unlimited takes the limits off that workers have for their neighbours' sake.
 func unlimited(o *offload.Options) { o.ReadRate, o.ScrubRate = -1, -1 }
 
-// reportFindings prints what was found.
-func reportFindings(c *cobra.Command, output outputFormat, ledgers int, found []string) error {
+// findings is what a look at ledgers came to.
+type findings struct {
+	Ledgers  int      `json:"ledgers"` // that were looked at
+	Findings []string `json:"findings"`
+	Failed   []string `json:"failed"` // what could not be looked at or repaired, and why
+}
+
+func newFindings() *findings { return &findings{Findings: []string{}, Failed: []string{}} }
+
+// report prints what was found.
+func (f *findings) report(c *cobra.Command, output outputFormat) error {
 	if output == outputJSON {
-		if err := printJSON(c.OutOrStdout(), struct {
-			Ledgers  int      `json:"ledgers"`
-			Findings []string `json:"findings"`
-		}{ledgers, found}); err != nil {
+		if err := printJSON(c.OutOrStdout(), f); err != nil {
 			return err
 		}
 	} else {
-		for _, f := range found {
-			fmt.Fprintln(c.OutOrStdout(), f)
+		for _, text := range f.Findings {
+			fmt.Fprintln(c.OutOrStdout(), text)
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%s looked at, %s\n", plural(ledgers, "ledger"), plural(len(found), "finding"))
+		failed := ""
+		if n := len(f.Failed); n > 0 {
+			failed = fmt.Sprintf(", %d failed", n)
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%s looked at, %s%s\n", plural(f.Ledgers, "ledger"), plural(len(f.Findings), "finding"), failed)
 	}
-	if len(found) > 0 {
+	if len(f.Findings) > 0 {
 		return exit(exitFindings, nil)
 	}
 	return nil
@@ -507,6 +578,9 @@ func newOffloadRepairCommand(o *tierOptions) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.withWorker(c, unlimited, func(ctx context.Context, t *tier, w *offload.Worker) error {
 				ids, err := idsOrAll(ctx, t, args, all, "")
+				if err == nil {
+					err = t.knowsTarget(ctx, drain)
+				}
 				if err != nil {
 					return err
 				}
@@ -550,6 +624,10 @@ func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
 			if inPlace {
 				return exit(exitRefused, fmt.Errorf("ledger %d is not restored in place: bookies remember a ledger that they dropped, fenced as it was, and take no entries for its id; without --in-place it is restored into a new ledger, whose id is printed", id))
 			}
+			toFile := c.Flags().Changed("to-file")
+			if toFile && file == "" {
+				return exit(exitUsage, errors.New("--to-file has no name"))
+			}
 			return o.with(c, func(ctx context.Context, t *tier) error {
 				r, err := t.reader()
 				if err != nil {
@@ -561,24 +639,15 @@ func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
 				}
 				p := startProgress(c.ErrOrStderr(), h.Length(), false)
 				defer p.finish()
-				if file != "" {
+				if toFile {
 					return restoreToFile(ctx, h, file, p)
 				}
 				w, err := t.client.Create(ctx, ledgerclient.CreateOptions{Quorum: quorum, Digest: h.Metadata().Digest, Password: h.Metadata().Password, Custom: h.Metadata().Custom})
 				if err != nil {
 					return err
 				}
-				for e, err := range h.Entries(ctx, 0, h.LastEntry()) {
-					if err == nil {
-						_, err = w.Append(ctx, e.Payload)
-					}
-					if err != nil {
-						return errors.Join(err, w.Close(context.WithoutCancel(ctx)))
-					}
-					p.add(len(e.Payload))
-				}
-				if err := w.Close(ctx); err != nil {
-					return err
+				if err := copyEntries(ctx, h, w, p); err != nil {
+					return errors.Join(err, dropCopy(ctx, t.client, w.ID()))
 				}
 				_, err = fmt.Fprintln(c.OutOrStdout(), w.ID())
 				return err
@@ -593,21 +662,69 @@ func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
 	return c
 }
 
-func restoreToFile(ctx context.Context, h *offload.Handle, name string, p *progress) error {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+// copyEntries writes all entries of a ledger of the tier into a new one, and closes that.
+func copyEntries(ctx context.Context, h *offload.Handle, w *ledgerclient.Writer, p *progress) error {
+	for e, err := range h.Entries(ctx, 0, h.LastEntry()) {
+		if err == nil {
+			_, err = w.Append(ctx, e.Payload)
+		}
+		if err != nil {
+			return errors.Join(err, w.Close(context.WithoutCancel(ctx)))
+		}
+		p.add(len(e.Payload))
+	}
+	return w.Close(ctx)
+}
+
+// dropTimeout is how long the removal of an unfinished copy may take.
+const dropTimeout = 10 * time.Second
+
+// dropCopy removes a ledger that is not all of what it is a copy of, and that nothing but its length tells from a whole one.
+func dropCopy(ctx context.Context, client *ledgerclient.Client, id ledgerclient.LedgerID) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+	defer cancel()
+	if err := client.Delete(ctx, id); err != nil {
+		return fmt.Errorf("ledger %d, the unfinished copy, could not be removed, do it by `bindery ledger rm %d`: %w", id, id, err)
+	}
+	return nil
+}
+
+// restoreToFile writes all payloads into a file that has its name once it is whole.
+func restoreToFile(ctx context.Context, h *offload.Handle, name string, p *progress) (err error) {
+	if _, err := os.Lstat(name); err == nil {
+		return fmt.Errorf("restore to %s: %w", name, os.ErrExist)
+	}
+	tmp := name + ".part"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("restore to %s: %w: an earlier one may have been interrupted; remove it", name, err)
+	}
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err == nil {
+			err = vfs.OS().Rename(tmp, name)
+		}
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp))
+			return
+		}
+		err = vfs.OS().SyncDir(filepath.Dir(name))
+	}()
 	for e, err := range h.Entries(ctx, 0, h.LastEntry()) {
 		if err == nil {
 			_, err = f.Write(e.Payload)
 		}
 		if err != nil {
-			return errors.Join(err, f.Close(), os.Remove(name))
+			return err
 		}
 		p.add(len(e.Payload))
 	}
-	return errors.Join(f.Sync(), f.Close())
+	return f.Sync()
 }
 
 func newOffloadDeleteCommand(o *tierOptions) *cobra.Command {
@@ -639,19 +756,27 @@ func newOffloadScrubCommand(o *tierOptions) *cobra.Command {
 	var older time.Duration
 	var repair bool
 	c := &cobra.Command{
-		Use: "scrub", Short: "Look at every ledger of the tier once; exit 5 if something is wrong", Args: cobra.NoArgs,
+		Use: "scrub", Short: "Look at every ledger of the tier once; exit 5 if something is wrong, 4 if something could not be looked at", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			l, err := offload.ParseVerifyLevel(level)
 			if err != nil {
 				return exit(exitUsage, err)
 			}
+			if older < 0 {
+				return exit(exitUsage, fmt.Errorf("--older %s is negative", older))
+			}
 			return o.withWorker(c, nil, func(ctx context.Context, _ *tier, w *offload.Worker) error {
-				found := []string{}
-				done, err := w.Scrub(ctx, offload.ScrubOptions{Level: l, Older: older, Repair: repair, Found: func(f offload.Finding) { found = append(found, f.String()) }})
+				out := newFindings()
+				done, err := w.Scrub(ctx, offload.ScrubOptions{Level: l, Older: older, Repair: repair, Found: func(f offload.Finding) { out.Findings = append(out.Findings, f.String()) }})
 				for _, p := range done.Problems {
 					fmt.Fprintln(c.ErrOrStderr(), p)
+					out.Failed = append(out.Failed, p.Error())
 				}
-				return errors.Join(reportFindings(c, output, done.Ledgers, found), err)
+				if err == nil && len(done.Problems) > 0 {
+					err = exit(exitPartial, nil)
+				}
+				out.Ledgers = done.Ledgers
+				return errors.Join(out.report(c, output), err)
 			})
 		},
 	}
@@ -662,43 +787,81 @@ func newOffloadScrubCommand(o *tierOptions) *cobra.Command {
 	return c
 }
 
+// orphaned is an orphan for people and programs.
+type orphaned struct {
+	Target   string `json:"target"`
+	Kind     string `json:"kind"` // orphan, stray, unclear or deleted
+	Ledger   int64  `json:"ledger"`
+	Bytes    int64  `json:"size_bytes"`
+	Modified string `json:"modified"`
+	Object   string `json:"object"`
+	Why      string `json:"why,omitempty"` // it is unclear
+}
+
+func describeOrphan(x offload.Orphan) orphaned {
+	row := orphaned{Target: x.Target, Kind: "orphan", Ledger: int64(x.Name.Ledger), Bytes: x.Size, Modified: x.Modified.UTC().Format(time.RFC3339), Object: x.Key}
+	switch {
+	case x.Stray:
+		row.Kind = "stray"
+	case x.Unclear != nil:
+		row.Kind, row.Why = "unclear", x.Unclear.Error()
+	}
+	return row
+}
+
+func printOrphans(w io.Writer, list []orphaned) error {
+	var rows [][]string
+	for _, x := range list {
+		rows = append(rows, []string{x.Target, x.Kind, strconv.FormatInt(x.Ledger, 10), humanBytes(x.Bytes), x.Modified, x.Object})
+	}
+	return printTable(w, []string{"target", "kind", ">ledger", ">size", "modified", "object"}, rows)
+}
+
 func newOffloadOrphansCommand(o *tierOptions) *cobra.Command {
 	var output outputFormat
 	var target string
 	var remove bool
 	c := &cobra.Command{
 		Use: "orphans", Short: "List objects under names of ours that no record names", Args: cobra.NoArgs,
-		Long: "Objects without a good manifest are what an attempt left that nobody remembers: --delete removes those. Strays have a good\n" +
-			"manifest: the metadata store may have been restored from an old backup, and `bindery offload adopt` makes them readable again.",
+		Long: "Objects without a good manifest are what an attempt left that nobody remembers: --delete removes those that are a week old. Strays\n" +
+			"have a good manifest on some target, or were written by a repair that their record knows nothing of: the metadata store may have\n" +
+			"been restored from an old backup, and `bindery offload adopt` makes those without a record readable again. It is unclear what an\n" +
+			"object is while a target that may have the manifest can not be asked. Exit 4 if something could not be deleted.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return o.withWorker(c, nil, func(ctx context.Context, _ *tier, w *offload.Worker) error {
 				list, err := w.Orphans(ctx, target)
 				if err != nil {
 					return err
 				}
-				var rows [][]string
+				failed := false
+				out := []orphaned{}
 				for _, x := range list {
-					kind := "orphan"
-					if x.Stray {
-						kind = "stray"
-					} else if remove {
+					row := describeOrphan(x)
+					if remove && !x.Stray {
 						if err := w.DeleteOrphan(ctx, x); err != nil {
-							return err
+							failed = true
+							fmt.Fprintln(c.ErrOrStderr(), err)
+						} else {
+							row.Kind = "deleted"
 						}
-						kind = "deleted"
 					}
-					rows = append(rows, []string{x.Target, kind, strconv.FormatInt(int64(x.Name.Ledger), 10), humanBytes(x.Size), x.Modified.UTC().Format(time.RFC3339), x.Key})
+					out = append(out, row)
 				}
 				if output == outputJSON {
-					return printJSON(c.OutOrStdout(), list)
+					err = printJSON(c.OutOrStdout(), out)
+				} else {
+					err = printOrphans(c.OutOrStdout(), out)
 				}
-				return printTable(c.OutOrStdout(), []string{"target", "kind", ">ledger", ">size", "modified", "object"}, rows)
+				if err == nil && failed {
+					err = exit(exitPartial, nil)
+				}
+				return err
 			})
 		},
 	}
 	addOutputFlag(c, &output)
 	c.Flags().StringVar(&target, "target", "", "only on this target")
-	c.Flags().BoolVar(&remove, "delete", false, "delete those that are not strays")
+	c.Flags().BoolVar(&remove, "delete", false, "delete those that are neither strays nor unclear")
 	return c
 }
 
@@ -721,7 +884,7 @@ func newOffloadAdoptCommand(o *tierOptions) *cobra.Command {
 					return err
 				}
 				for _, x := range list {
-					if x.Stray && x.Name.Ledger == id && x.Name.Manifest {
+					if x.Stray && x.Name.Ledger == id {
 						return w.Adopt(ctx, x, password)
 					}
 				}
@@ -733,8 +896,8 @@ func newOffloadAdoptCommand(o *tierOptions) *cobra.Command {
 	return c
 }
 
-// manifestBytesMax bounds what inspect reads.
-const manifestBytesMax = 1 << 30
+// inspectBytesMax is what inspect reads at most: more than a manifest with what a folder keeps behind it.
+const inspectBytesMax = offload.ManifestMax + 1<<20
 
 func newOffloadInspectCommand() *cobra.Command {
 	return &cobra.Command{
@@ -745,11 +908,11 @@ func newOffloadInspectCommand() *cobra.Command {
 				return err
 			}
 			defer f.Close() //nolint:errcheck // only read
-			data, err := io.ReadAll(io.LimitReader(f, manifestBytesMax))
+			data, err := io.ReadAll(io.LimitReader(f, inspectBytesMax))
 			if err != nil {
 				return err
 			}
-			m, err := offload.DecodeManifest(args[0], data)
+			m, err := offload.DecodeManifest(args[0], dir.Body(data)) // of a bucket, or a file of a folder
 			if err != nil {
 				return exit(exitFindings, err)
 			}

@@ -83,6 +83,15 @@ func decodeFooter(tail []byte, fileSize int64) (footer, error) {
 	return f, nil
 }
 
+// Body returns the object that a file of a folder holds; data that is no such file comes back as it is.
+func Body(data []byte) []byte {
+	f, err := decodeFooter(data, int64(len(data)))
+	if err != nil {
+		return data
+	}
+	return data[:f.size]
+}
+
 // openFooter opens a file that ends in a footer.
 func openFooter(fsys vfs.FS, path string) (vfs.File, footer, error) {
 	in, err := fsys.Stat(path)

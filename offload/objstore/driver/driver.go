@@ -6,7 +6,9 @@ package driver
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/offload/objstore"
@@ -63,6 +65,21 @@ func openStore(o Options) (objstore.Store, error) {
 		fsys = vfs.OS()
 	}
 	return dir.Open(fsys, o.Dir, dir.Options{Create: o.CreateDir})
+}
+
+// samePlace reports whether two targets, open both, have the same objects: one folder under two names, or one bucket. A server with two names
+// is found by objstore.SamePlaces.
+func (o *Options) samePlace(other *Options) bool {
+	if strings.Trim(o.Prefix, "/") != strings.Trim(other.Prefix, "/") || (o.Dir == "") != (other.Dir == "") {
+		return false
+	}
+	if o.Dir == "" {
+		host := func(x *Options) string { return strings.ToLower(strings.TrimRight(x.S3.Endpoint, "/")) }
+		return o.S3.Bucket == other.S3.Bucket && host(o) == host(other)
+	}
+	a, err1 := os.Stat(o.Dir)
+	b, err2 := os.Stat(other.Dir)
+	return err1 == nil && err2 == nil && os.SameFile(a, b)
 }
 
 // FoldersOf returns the options of n targets, t1 to tn, one folder each below root; root/t1 and so on are made if they are missing or empty. Six of

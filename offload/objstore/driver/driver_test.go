@@ -2,6 +2,8 @@ package driver_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -70,4 +72,33 @@ func TestBadOptionsNameTheTarget(t *testing.T) {
 		_, err := driver.Open(o)
 		require.ErrorContains(t, err, says)
 	}
+}
+
+func TestOnePlaceIsNotTwoTargets(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(root, "a"), 0o700))
+	require.NoError(t, os.Symlink(filepath.Join(root, "a"), filepath.Join(root, "link")))
+	load := func(second string) error {
+		name := filepath.Join(root, "targets.toml")
+		text := fmt.Sprintf("[[target]]\nid = \"x\"\ndir = %q\ncreate = true\n[[target]]\nid = \"y\"\n%s\n", filepath.Join(root, "a"), second)
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+		all, err := driver.Load(name)
+		if err == nil {
+			require.NoError(t, all.Close())
+		}
+		return err
+	}
+	for _, dir := range []string{root + "/a", root + "/a/", root + "/a/../a", root + "/link"} {
+		require.ErrorContains(t, load(fmt.Sprintf("dir = %q", dir)), "offload targets x and y are the same place", dir)
+	}
+	require.NoError(t, load(fmt.Sprintf("dir = %q\nprefix = \"p\"", root+"/a")), "other objects")
+	bucket := func(endpoint, prefix string) string {
+		return fmt.Sprintf("endpoint = %q\nbucket = \"b\"\nprefix = %q\ncredentials = { source = \"env\" }", endpoint, prefix)
+	}
+	two := func(second string) error {
+		return load(fmt.Sprintf("%s\n[[target]]\nid = \"z\"\n%s", bucket("https://s3.example:9000", "bk"), second))
+	}
+	require.ErrorContains(t, two(bucket("https://S3.example:9000/", "/bk/")), "offload targets y and z are the same place")
+	require.NoError(t, two(bucket("https://s3.example:9000", "other")))
+	require.NoError(t, two(bucket("https://s3.example:9001", "bk")))
 }

@@ -137,12 +137,17 @@ func openAll(list []configured) (_ *Targets, err error) {
 		}
 	}()
 	targets := make([]offload.Target, 0, len(list))
-	for _, c := range list {
+	for i, c := range list {
 		s, err := Open(c.Options)
 		if err != nil {
 			return nil, err
 		}
 		t.Stores = append(t.Stores, s)
+		for _, other := range list[:i] {
+			if other.Target.ID != c.Target.ID && other.samePlace(&c.Options) {
+				return nil, fmt.Errorf("offload targets %s and %s are the same place: what is removed from one would be gone from both; take one of them out", other.Target.ID, c.Target.ID)
+			}
+		}
 		targets = append(targets, offload.Target{ID: c.Target.ID, Domain: c.domain, Store: s})
 	}
 	if t.Targets, err = offload.NewTargets(targets); err != nil {

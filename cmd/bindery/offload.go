@@ -646,7 +646,7 @@ func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := copyEntries(ctx, h, w, p); err != nil {
+				if err := restoreEntries(ctx, h, w, p); err != nil {
 					return errors.Join(err, dropCopy(ctx, t.client, w.ID()))
 				}
 				_, err = fmt.Fprintln(c.OutOrStdout(), w.ID())
@@ -662,8 +662,8 @@ func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
 	return c
 }
 
-// copyEntries writes all entries of a ledger of the tier into a new one, and closes that.
-func copyEntries(ctx context.Context, h *offload.Handle, w *ledgerclient.Writer, p *progress) error {
+// restoreEntries writes all entries of a ledger of the tier into a new one, and closes that.
+func restoreEntries(ctx context.Context, h *offload.Handle, w *ledgerclient.Writer, p *progress) error {
 	for e, err := range h.Entries(ctx, 0, h.LastEntry()) {
 		if err == nil {
 			_, err = w.Append(ctx, e.Payload)

@@ -48,6 +48,9 @@ func (p *process) startOffload(ctx context.Context) (err error) {
 	if x.targets, err = driver.Load(p.config.Offload.Targets); err != nil {
 		return err
 	}
+	for _, err := range x.targets.Down {
+		log.Warn("a target can not be used now", "error", err)
+	}
 	keys, err := roleKeys(ctx, p.config)
 	if err != nil {
 		return err

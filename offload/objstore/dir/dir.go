@@ -43,6 +43,8 @@ const (
 type Options struct {
 	// Create makes the folder if it is missing or empty, now and whenever it is found to be.
 	Create bool
+	// Late opens the folder also while it can not be used, such as one that is not mounted yet: each request says why, until it is there.
+	Late bool
 }
 
 // Store is an object store in a folder.
@@ -59,10 +61,12 @@ var _ objstore.Store = (*Store)(nil)
 // Open opens the folder root.
 func Open(fsys vfs.FS, root string, o Options) (*Store, error) {
 	s := &Store{fs: fsys, root: filepath.Clean(root), o: o}
-	if err := s.ready("open", ""); err != nil {
+	switch err := s.ready("open", ""); {
+	case err == nil:
+		s.dropStale()
+	case !o.Late:
 		return nil, err
 	}
-	s.dropStale()
 	return s, nil
 }
 

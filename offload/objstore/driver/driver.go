@@ -20,6 +20,7 @@ import (
 type Options struct {
 	Dir       string
 	CreateDir bool // make the folder if it is missing or empty
+	LateDir   bool // open a folder also while it can not be used
 	S3        s3.Options
 	Prefix    string                 // begins every key; empty: none
 	Target    objstore.TargetOptions // with the target's id
@@ -64,7 +65,7 @@ func openStore(o Options) (objstore.Store, error) {
 	if fsys == nil {
 		fsys = vfs.OS()
 	}
-	return dir.Open(fsys, o.Dir, dir.Options{Create: o.CreateDir})
+	return dir.Open(fsys, o.Dir, dir.Options{Create: o.CreateDir, Late: o.LateDir})
 }
 
 // samePlace reports whether two targets, open both, have the same objects: one folder under two names, or one bucket. A server with two names

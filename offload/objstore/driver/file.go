@@ -58,6 +58,8 @@ type credentials struct {
 type Targets struct {
 	*offload.Targets
 	Stores []*objstore.Target // in the order of the file
+	// Down says which folders can not be used now, such as those that are not mounted. They may be, later; a few of them are what parity is for.
+	Down []error
 }
 
 // Close closes every store.
@@ -69,7 +71,8 @@ func (t *Targets) Close() error {
 	return errors.Join(errs...)
 }
 
-// Load opens the targets that a file describes, as docs/operations/offload.md says. No bucket is asked yet.
+// Load opens the targets that a file describes, as docs/operations/offload.md says. No bucket is asked yet, and a folder that can not be used
+// keeps nobody from the others.
 func Load(name string) (*Targets, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -139,6 +142,12 @@ func openAll(list []configured) (_ *Targets, err error) {
 	targets := make([]offload.Target, 0, len(list))
 	for i, c := range list {
 		s, err := Open(c.Options)
+		var folder *objstore.Error
+		if c.Dir != "" && errors.As(err, &folder) {
+			t.Down = append(t.Down, err)
+			c.LateDir = true
+			s, err = Open(c.Options)
+		}
 		if err != nil {
 			return nil, err
 		}

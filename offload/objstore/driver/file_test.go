@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/binderylog/bindery/offload"
+	"github.com/binderylog/bindery/offload/objstore"
 )
 
 func TestLoad(t *testing.T) {
@@ -57,6 +59,33 @@ credentials = { source = "env", env_prefix = "MINIO" }
 	}
 	_, err = Load(filepath.Join(dir, "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestAFolderThatIsNotMountedKeepsNobodyFromTheOthers: it is used as soon as it is there.
+func TestAFolderThatIsNotMountedKeepsNobodyFromTheOthers(t *testing.T) {
+	root := t.TempDir()
+	name := filepath.Join(root, "targets.toml")
+	text := fmt.Sprintf("[[target]]\nid = \"here\"\ndir = %q\ncreate = true\n[[target]]\nid = \"away\"\ndir = %q\n", root+"/here", root+"/away")
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	all, err := Load(name)
+	require.NoError(t, err)
+	require.Len(t, all.Down, 1)
+	require.ErrorContains(t, all.Down[0], "offload target away: open: bucket: "+root+"/away is missing or empty; mount its disk")
+	here, away := all.Stores[0], all.Stores[1]
+	_, err = here.Put(t.Context(), "o1/a", objstore.NewBody([]byte("x")), objstore.PutOptions{})
+	require.NoError(t, err)
+	_, err = away.Put(t.Context(), "o1/a", objstore.NewBody([]byte("x")), objstore.PutOptions{})
+	require.Equal(t, objstore.KindBucket, objstore.KindOf(err))
+	require.NoDirExists(t, root+"/away")
+	_, err = away.Head(t.Context(), "o1/a")
+	require.Equal(t, objstore.KindBucket, objstore.KindOf(err), "what is not mounted is not absent")
+	_, err = away.List(t.Context(), "", "", 0)
+	require.Equal(t, objstore.KindBucket, objstore.KindOf(err))
+	require.NoError(t, os.CopyFS(root+"/away", os.DirFS(root+"/here")))
+	info, err := away.Head(t.Context(), "o1/a")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, info.Size)
+	require.NoError(t, all.Close())
 }
 
 func FuzzTargetsFile(f *testing.F) {

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/binderylog/bindery/tools/iobench/result"
@@ -159,8 +161,9 @@ func newLiveCommand() *cobra.Command {
 			"time. The figures are those of the disk under the bookie's load.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			var share float64
-			if _, err := fmt.Sscanf(percent, "%g%%", &share); err != nil || share <= 0 || share > 50 {
+			digits, ok := strings.CutSuffix(percent, "%")
+			share, err := strconv.ParseFloat(digits, 64)
+			if !ok || err != nil || !(share > 0 && share <= 50) { // NaN is none of both
 				return exit(exitUsage, fmt.Errorf("--cap %q is no share from 0%% to 50%%, such as 5%%", percent))
 			}
 			p, err := o.plan("live")

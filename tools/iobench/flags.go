@@ -135,7 +135,7 @@ func parseSize(text string) (int64, error) {
 			continue
 		}
 		v, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-		if err != nil || v < 0 || v*float64(u.n) > 1<<60 {
+		if err != nil || !(v >= 0 && v*float64(u.n) <= 1<<60) { // NaN is none of both
 			return 0, fmt.Errorf("%q is no size", text)
 		}
 		return int64(v * float64(u.n)), nil

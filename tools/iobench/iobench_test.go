@@ -335,3 +335,34 @@ func TestRawAsksForTheSerialNumber(t *testing.T) {
 	require.NoError(t, confirm(f, "/dev/example", strings.NewReader(""), &out))
 	require.Error(t, confirm(f, "", strings.NewReader(""), &out))
 }
+
+func TestFiguresThatAreNone(t *testing.T) {
+	dir := t.TempDir()
+	for _, args := range [][]string{
+		{"live", dir, "--cap", "NaN%"}, {"live", dir, "--cap", "5%x"}, {"live", dir, "--cap", "5"}, {"live", dir, "--cap", "-1%"}, {"live", dir, "--cap", "Inf%"},
+		{"quick", dir, "--rate", "NaN"}, {"quick", dir, "--max-write", "NaNGiB"}, {"quick", dir, "--entry", "nan"}, {"quick", dir, "--rate", "InfMB"},
+		{"quick", dir, "--out", dir},
+	} {
+		code, stdout, stderr := run(args...)
+		require.Equal(t, exitUsage, code, "%v: %s", args, stderr)
+		require.Empty(t, stdout)
+	}
+	code, _, stderr := run(short("quick", "")...)
+	require.NotZero(t, code)
+	require.Contains(t, stderr, "a directory without a name")
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+}
+
+// TestAResultThatCanNotBeWrittenIsPrinted: it may have taken hours.
+func TestAResultThatCanNotBeWrittenIsPrinted(t *testing.T) {
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "r.json")
+	require.NoError(t, os.Mkdir(out+".tmp", 0o700)) // in the way of the file on its way in
+	code, stdout, stderr := run(short("sync", dir, "--out", out, "--quiet")...)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "the result stands on the standard output instead")
+	runs, err := result.Decode(strings.NewReader(stdout))
+	require.NoError(t, err)
+	require.Len(t, runs, 1)
+}

@@ -20,6 +20,9 @@ func (o *measureFlags) measure(c *cobra.Command, plans ...session.Plan) error {
 		if _, err := vfs.OS().Stat(parentOf(o.outFile)); err != nil {
 			return exit(exitUsage, fmt.Errorf("--out: %w", err))
 		}
+		if info, err := vfs.OS().Stat(o.outFile); err == nil && info.Dir {
+			return exit(exitUsage, fmt.Errorf("--out: %s is a directory", o.outFile))
+		}
 	}
 	var runs []*result.Run
 	var err error
@@ -51,12 +54,13 @@ func (o *measureFlags) print(c *cobra.Command, runs []*result.Run) error {
 	if err := result.Encode(&b, runs...); err != nil {
 		return err
 	}
+	w := c.OutOrStdout()
 	if o.outFile != "" {
 		if err := vfs.WriteFileAtomic(vfs.OS(), o.outFile, b.Bytes()); err != nil {
-			return err
+			_, werr := w.Write(b.Bytes()) // what took so long to measure is not lost
+			return errors.Join(fmt.Errorf("--out: %w: the result stands on the standard output instead", err), werr)
 		}
 	}
-	w := c.OutOrStdout()
 	if o.output == "json" {
 		_, err := w.Write(b.Bytes())
 		return err

@@ -3,6 +3,7 @@ package device
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -24,6 +25,9 @@ type Facts struct {
 
 // Inspect looks at dir, which must be a directory; symbolic links are followed.
 func (s System) Inspect(dir, role string) (*Facts, error) {
+	if dir == "" { // it would be where the program was started
+		return nil, errors.New("a directory without a name; . is the one that this runs in")
+	}
 	found, err := filepath.EvalSymlinks(dir)
 	if err == nil {
 		found, err = filepath.Abs(found)

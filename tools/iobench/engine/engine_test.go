@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -509,4 +510,10 @@ func TestMeterKeepsForLater(t *testing.T) {
 	free := NewMeter(0) // without a bound there is nothing to keep
 	free.Keep(5)
 	require.NoError(t, free.Take(1<<40))
+}
+
+func TestADirectoryThatWentIsNoFailedDisk(t *testing.T) {
+	err := &DiskError{"make a test file", &fs.PathError{Op: "open", Path: "/d", Err: syscall.ENOENT}}
+	require.ErrorContains(t, err, "the directory was removed")
+	require.NotContains(t, err.Error(), "the disk failed")
 }

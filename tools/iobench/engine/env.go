@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"sync/atomic"
@@ -87,6 +88,9 @@ type DiskError struct {
 func (e *DiskError) Error() string {
 	if vfs.IsNoSpace(e.Err) {
 		return fmt.Sprintf("%s: no space left: free some, or ask for smaller files (--file-mib)", e.Op)
+	}
+	if errors.Is(e.Err, fs.ErrNotExist) {
+		return fmt.Sprintf("%s: %v: the directory was removed, or its disk unmounted, while it was measured", e.Op, e.Err)
 	}
 	return fmt.Sprintf("%s: %v: the disk failed; its figures mean nothing, look at the kernel's log", e.Op, e.Err)
 }

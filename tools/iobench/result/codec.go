@@ -105,6 +105,7 @@ func ReadFile(name string) ([]*Run, error) {
 }
 
 func decodeRun(doc []byte) (*Run, error) {
+	doc = printable(doc)
 	var head struct {
 		Schema string `json:"schema"`
 	}

@@ -85,7 +85,10 @@ func (o *applyOptions) apply(c *cobra.Command, file string) error {
 		}
 		fmt.Fprintln(c.ErrOrStderr(), "forced: "+r.text)
 	}
-	edits := editsOf(run)
+	edits, kept := editsOf(run, before)
+	for _, k := range kept {
+		fmt.Fprintln(c.ErrOrStderr(), "left as it is: "+k)
+	}
 	merged, err := config.Merge(text, "iobench", edits)
 	if err != nil {
 		return err
@@ -114,13 +117,19 @@ func (o *applyOptions) apply(c *cobra.Command, file string) error {
 	return err
 }
 
-// editsOf are the run's settings, each with its date and evidence.
-func editsOf(run *result.Run) (edits []config.Edit) {
+// editsOf are the run's settings, each with its date and evidence, but for those that the configuration has already and that the
+// run has nothing firm to say against.
+func editsOf(run *result.Run, have *config.Loaded) (edits []config.Edit, kept []string) {
 	day := run.StartedAt.UTC().Format("2006-01-02")
 	for _, s := range run.Recommendation.Settings {
-		edits = append(edits, config.Edit{Key: s.Table + "." + s.Key, Value: s.Value, Comment: day + ": " + s.Evidence})
+		key := s.Table + "." + s.Key
+		if s.WithinSpread && have.Origin(key).Kind == "file" {
+			kept = append(kept, fmt.Sprintf("%s, for no other value is better than the spread of the rounds (%s)", key, s.Evidence))
+			continue
+		}
+		edits = append(edits, config.Edit{Key: key, Value: s.Value, Comment: day + ": " + s.Evidence})
 	}
-	return edits
+	return edits, kept
 }
 
 // inForce says what it takes for the new values to count.

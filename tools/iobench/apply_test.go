@@ -95,6 +95,25 @@ func (s *stage) files() (names []string) {
 	return names
 }
 
+// TestApplyLeavesWhatNothingSpeaksAgainst: a method that the rounds did not put before the others replaces none that an operator chose.
+func TestApplyLeavesWhatNothingSpeaksAgainst(t *testing.T) {
+	s := newStage(t)
+	s.write(strings.Replace(s.text(), `io = "auto" # the wiki says why`, `io = "buffered" # do not touch`, 1))
+	r := exampleOf(t, filepath.Join(s.dir, "journal"))
+	r.Recommendation.Settings[0].WithinSpread = true
+	s.save(r)
+	code, _, stderr := s.apply()
+	require.Zero(t, code, stderr)
+	require.Contains(t, s.text(), "\nio = \"buffered\" # do not touch\n")
+	require.Contains(t, s.text(), `max_group_bytes = "256KiB"`, "the others are applied")
+	require.Contains(t, stderr, "left as it is: journal.io, for no other value is better than the spread of the rounds (dsync p99 71us")
+
+	s.write(strings.Replace(s.text(), "io = \"buffered\" # do not touch\n", "", 1))
+	code, _, stderr = s.apply()
+	require.Zero(t, code, stderr)
+	require.Contains(t, s.text(), `io = "dsync"`, "where nothing stands, the usual one comes")
+}
+
 func TestApply(t *testing.T) {
 	s := newStage(t)
 	before := s.text()

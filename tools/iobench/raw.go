@@ -29,7 +29,7 @@ func newRawCommand() *cobra.Command {
 			}
 			f, err := device.System{}.InspectRaw(args[0])
 			if err == nil {
-				err = f.CheckRaw()
+				err = f.CheckRaw(device.Guard{NeedBytes: session.RawBytesMin, AllowUnsuitable: o.allowUnsuitable})
 			}
 			if err == nil {
 				err = confirm(f, serial, c.InOrStdin(), c.ErrOrStderr())

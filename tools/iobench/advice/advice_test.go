@@ -78,7 +78,8 @@ func TestSettingsOfAFlashDisk(t *testing.T) {
 	rec := r.Recommendation
 	io := setting(t, r, "io")
 	require.Equal(t, `"dsync"`, io.Value)
-	require.Equal(t, "dsync p99 72us vs fdatasync 120us, 5/5 rounds", io.Evidence)
+	require.Equal(t, "dsync p99 72us vs fdatasync 120us, first in 5/5 rounds", io.Evidence)
+	require.False(t, io.WithinSpread)
 	require.Equal(t, `"0"`, setting(t, r, "max_group_wait").Value)
 	group := setting(t, r, "max_group_bytes")
 	require.Equal(t, `"256KiB"`, group.Value)
@@ -97,10 +98,12 @@ func TestPitfall11TheUsualMethodInsideTheSpread(t *testing.T) {
 	io := setting(t, r, "io")
 	require.Equal(t, `"dsync"`, io.Value)
 	require.Contains(t, io.Evidence, "within the spread")
+	require.True(t, io.WithinSpread)
 
 	r = run(cellOf(journal.IODSync, 4096, 200, 201, 202, 200, 200), cellOf(journal.IOFdatasync, 4096, 100, 101, 100, 102, 100))
 	Advise(r)
 	require.Equal(t, `"fdatasync"`, setting(t, r, "io").Value)
+	require.False(t, setting(t, r, "io").WithinSpread)
 
 	// A spinning disk.
 	yes := true
@@ -114,6 +117,22 @@ func TestPitfall11TheUsualMethodInsideTheSpread(t *testing.T) {
 	Advise(r)
 	require.Equal(t, `"buffered"`, setting(t, r, "io").Value)
 	require.Contains(t, setting(t, r, "io").Evidence, "dsync does not work here")
+}
+
+// TestGroupBytesOfScatteredFigures: a small group that took longer than a large one says nothing about the large one.
+func TestGroupBytesOfScatteredFigures(t *testing.T) {
+	r := run(cellOf(journal.IODSync, 4096, 10_000), cellOf(journal.IODSync, 16384, 49_000), cellOf(journal.IODSync, 65536, 13_000),
+		cellOf(journal.IODSync, 262144, 29_000), cellOf(journal.IODSync, 1<<20, 60_000))
+	Advise(r)
+	group := setting(t, r, "max_group_bytes")
+	require.Equal(t, `"64KiB"`, group.Value)
+	require.Equal(t, "p99 13ms (1.3x of 4KiB at 64KiB), 2.9x of 4KiB at 256KiB", group.Evidence)
+
+	r = run(cellOf(journal.IODSync, 4096, 20_000), cellOf(journal.IODSync, 32768, 34_000), cellOf(journal.IODSync, 1<<20, 28_000))
+	Advise(r)
+	group = setting(t, r, "max_group_bytes")
+	require.Equal(t, `"1MiB"`, group.Value)
+	require.Equal(t, "p99 28ms (1.4x of 4KiB at 1MiB)", group.Evidence)
 }
 
 // TestPitfall13SuspiciouslyFast: a flush that costs nothing on a disk of which nothing is known.

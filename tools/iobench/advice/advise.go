@@ -17,7 +17,7 @@ const garbageShare = 0.5
 func Advise(r *result.Run) {
 	sync := r.Chapter(result.ChapterSync, 0)
 	addWarnings(r, sync)
-	method, why, ok := Method(&r.Device, sync)
+	method, why, firm, ok := Method(&r.Device, sync)
 	if !ok {
 		return
 	}
@@ -30,6 +30,7 @@ func Advise(r *result.Run) {
 		rec.Reasons = append(rec.Reasons, oneLine(fmt.Sprintf(format, args...)))
 	}
 	set("journal", "io", string(method), why)
+	rec.Settings[0].WithinSpread = !firm
 	small := sync.Cell(fmt.Sprintf("%s/%d", method, smallest(sync)[0].BlockBytes))
 	set("journal", "max_group_wait", "0", fmt.Sprintf("sync p50 %s; waiting costs more than it saves", round(small.Latency.P50US)))
 	if n, why, ok := groupBytes(sync, method, goal); ok {

@@ -20,11 +20,11 @@ const (
 
 // Method is the one that a journal should use on this disk, and why: the one with the lowest p99 at the smallest size, if
 // it beats the usual one beyond the spread of the rounds; otherwise the usual one, which is buffered on a spinning disk and
-// dsync on flash.
-func Method(d *result.Device, c *result.Chapter) (m journal.IOMethod, why string, ok bool) {
+// dsync on flash. firm says that the rounds put the method before the others; ok is false if there are no figures.
+func Method(d *result.Device, c *result.Chapter) (m journal.IOMethod, why string, firm, ok bool) {
 	cells := smallest(c)
 	if len(cells) == 0 {
-		return "", "", false
+		return "", "", false, false
 	}
 	usual := journal.IODSync
 	if d.Rotational != nil && *d.Rotational && d.Kind == "hdd" {
@@ -33,25 +33,25 @@ func Method(d *result.Device, c *result.Chapter) (m journal.IOMethod, why string
 	best := slices.MinFunc(cells, func(a, b *result.Cell) int { return cmp.Compare(a.Latency.P99US, b.Latency.P99US) })
 	i := slices.IndexFunc(cells, func(c *result.Cell) bool { return c.Method == string(usual) })
 	if i < 0 { // the usual one does not work here
-		return journal.IOMethod(best.Method), fmt.Sprintf("p99 %s; %s does not work here", round(best.Latency.P99US), usual), true
+		return journal.IOMethod(best.Method), fmt.Sprintf("p99 %s; %s does not work here", round(best.Latency.P99US), usual), true, true
 	}
 	if best == cells[i] {
 		text := fmt.Sprintf("%s p99 %s", best.Method, round(best.Latency.P99US))
 		if v, ok := engine.Compare("", engine.ByP99, cells); ok {
 			second := slices.IndexFunc(cells, func(c *result.Cell) bool { return c.ID == v.Second })
-			text += fmt.Sprintf(" vs %s %s, %d/%d rounds", cells[second].Method, round(cells[second].Latency.P99US), v.RoundsWon, v.Rounds)
-			if !v.Significant {
+			text += fmt.Sprintf(" vs %s %s, first in %d/%d rounds", cells[second].Method, round(cells[second].Latency.P99US), v.RoundsWon, v.Rounds)
+			if firm = v.Significant; !firm {
 				text += ", within the spread"
 			}
 		}
-		return usual, text, true
+		return usual, text, firm, true
 	}
 	v, _ := engine.Compare("", engine.ByP99, []*result.Cell{best, cells[i]})
-	text := fmt.Sprintf("%s p99 %s vs %s %s, %d/%d rounds", best.Method, round(best.Latency.P99US), usual, round(cells[i].Latency.P99US), v.RoundsWon, v.Rounds)
+	text := fmt.Sprintf("%s p99 %s vs %s %s, ahead of it in %d/%d rounds", best.Method, round(best.Latency.P99US), usual, round(cells[i].Latency.P99US), v.RoundsWon, v.Rounds)
 	if v.Significant {
-		return journal.IOMethod(best.Method), text, true
+		return journal.IOMethod(best.Method), text, true, true
 	}
-	return usual, text + fmt.Sprintf(", within the spread of %.0f %%: the usual one", v.SpreadPct), true
+	return usual, text + fmt.Sprintf(", within the spread of %.0f %%: the usual one", v.SpreadPct), false, true
 }
 
 // smallest are the measured cells of the smallest size.
@@ -86,23 +86,22 @@ func round(us float64) string {
 	return fmt.Sprintf("%.0fms", us/1e3)
 }
 
-// groupBytes is the largest group whose p99 is at most 1.5 times that of the smallest, or at most half of the goal.
+// groupBytes is the largest group whose p99 is at most 1.5 times that of the smallest, or at most half of the goal. The evidence
+// has the next larger one; a smaller one that took longer only shows how far the figures scatter.
 func groupBytes(c *result.Chapter, m journal.IOMethod, goal time.Duration) (bytes int, why string, ok bool) {
 	base := c.Cell(fmt.Sprintf("%s/%d", m, 4*engine.KiB))
 	if base == nil || base.Latency == nil {
 		return 0, "", false
 	}
 	best, next := base, (*result.Cell)(nil)
-	for i := range c.Cells {
-		cell := &c.Cells[i]
-		if cell.Method != string(m) || cell.Latency == nil {
-			continue
-		}
+	sizes := slices.DeleteFunc(pointers(c.Cells), func(c *result.Cell) bool { return c.Method != string(m) || c.Latency == nil })
+	slices.SortFunc(sizes, func(a, b *result.Cell) int { return cmp.Compare(a.BlockBytes, b.BlockBytes) })
+	for _, cell := range sizes {
 		p := cell.Latency.P99US
 		switch fits := p <= 1.5*base.Latency.P99US || p <= us(goal)/2; {
-		case fits && cell.BlockBytes > best.BlockBytes:
-			best = cell
-		case !fits && (next == nil || cell.BlockBytes < next.BlockBytes):
+		case fits:
+			best, next = cell, nil
+		case next == nil:
 			next = cell
 		}
 	}
@@ -118,6 +117,13 @@ func groupBytes(c *result.Chapter, m journal.IOMethod, goal time.Duration) (byte
 		why += fmt.Sprintf("; at least %s", size(groupLeast))
 	}
 	return bytes, why, true
+}
+
+func pointers(cells []result.Cell) (list []*result.Cell) {
+	for i := range cells {
+		list = append(list, &cells[i])
+	}
+	return list
 }
 
 // size is bytes as the configuration takes them.

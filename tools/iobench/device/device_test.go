@@ -258,7 +258,7 @@ func TestRawRefusesADiskInUse(t *testing.T) {
 	f := &Facts{Device: result.Device{Dir: "/dev/nvme0n1"}, Number: "259:0", sys: s}
 	f.inspectDisk()
 	var refused *RefusedError
-	require.ErrorAs(t, f.CheckRaw(), &refused)
+	require.ErrorAs(t, f.CheckRaw(Guard{}), &refused)
 	require.ErrorContains(t, refused, "mounted at /data")
 
 	files["proc/self/mountinfo"] = ""
@@ -266,6 +266,19 @@ func TestRawRefusesADiskInUse(t *testing.T) {
 	s = fakeSystem(t, files, nvmeLinks)
 	f = &Facts{Device: result.Device{Dir: "/dev/nvme0n1"}, Number: "259:0", sys: s}
 	f.inspectDisk()
-	require.ErrorAs(t, f.CheckRaw(), &refused)
+	require.ErrorAs(t, f.CheckRaw(Guard{}), &refused)
 	require.ErrorContains(t, refused, "part of dm-0")
+}
+
+// TestAPartitionHasItsOwnSize: what is behind its end belongs to others.
+func TestAPartitionHasItsOwnSize(t *testing.T) {
+	files := nvmeFiles()
+	files[nvmeDir+"/nvme0n1p1/size"] = "1500"
+	s := fakeSystem(t, files, nvmeLinks)
+	n, ok := s.sectors("259:1")
+	require.True(t, ok)
+	require.EqualValues(t, 1500, n)
+	whole, ok := s.sectors("259:0")
+	require.True(t, ok)
+	require.Greater(t, whole, n)
 }

@@ -37,11 +37,8 @@ type Guard struct {
 
 // Check tests the guards and fills in what only trying can tell: whether there is direct I/O. It leaves nothing behind.
 func (f *Facts) Check(g Guard) error {
-	if why := f.unsuitable(); why != "" {
-		if !g.AllowUnsuitable {
-			return &RefusedError{fmt.Sprintf("%s is on %s: %s", f.Dir, f.FileSystem.Type, why), "--allow-unsuitable measures it all the same"}
-		}
-		f.NotRepresentative = why
+	if err := f.checkKind(g); err != nil {
+		return err
 	}
 	if !g.AllowLive {
 		if who := f.Live(); who != "" {
@@ -52,6 +49,23 @@ func (f *Facts) Check(g Guard) error {
 		return &RefusedError{fmt.Sprintf("%s has %d MiB left and the test files need %d MiB", f.Dir, f.FileSystem.AvailableBytes>>20, g.NeedBytes>>20), "free some, or ask for smaller files (--file-mib)"}
 	}
 	return f.tryWriting()
+}
+
+// checkKind refuses what is no disk, or stamps it.
+func (f *Facts) checkKind(g Guard) error {
+	why := f.unsuitable()
+	if why == "" {
+		return nil
+	}
+	if !g.AllowUnsuitable {
+		where := f.Dir
+		if f.FileSystem.Type != rawType {
+			where += " is on " + f.FileSystem.Type
+		}
+		return &RefusedError{where + ": " + why, "--allow-unsuitable measures it all the same"}
+	}
+	f.NotRepresentative = why
+	return nil
 }
 
 // unsuitable says why this file system's figures mean nothing for a bookie.
@@ -190,17 +204,26 @@ func (f *Facts) Lock(ctx context.Context) (io.Closer, error) {
 	return l, err
 }
 
-// CheckRaw refuses a device that anything uses.
-func (f *Facts) CheckRaw() error {
-	l, err := f.HoldRaw()
+// CheckRaw refuses a device that anything uses, that can not be written, or that the guard does not allow.
+func (f *Facts) CheckRaw(g Guard) error {
+	l, err := f.HoldRaw(g)
 	if err != nil {
 		return err
 	}
 	return l.Close()
 }
 
-// HoldRaw refuses a device that anything uses, and has the kernel keep it for us until the returned is closed.
-func (f *Facts) HoldRaw() (io.Closer, error) {
+// HoldRaw is CheckRaw, and has the kernel keep the device for us until the returned is closed.
+func (f *Facts) HoldRaw(g Guard) (io.Closer, error) {
+	if err := f.checkKind(g); err != nil {
+		return nil, err
+	}
+	if ro := f.sys.flag(f.sysDir, "ro"); ro != nil && *ro {
+		return nil, &RefusedError{f.Dir + " is read-only", "look at `blockdev --getro`, or at a switch on the device"}
+	}
+	if f.SizeBytes < g.NeedBytes {
+		return nil, &RefusedError{fmt.Sprintf("%s has %d KiB, a run needs %d MiB", f.Dir, f.SizeBytes>>10, g.NeedBytes>>20), "name a whole disk"}
+	}
 	if err := f.unused(); err != nil {
 		return nil, err
 	}

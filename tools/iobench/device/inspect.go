@@ -48,6 +48,17 @@ func (s System) Inspect(dir, role string) (*Facts, error) {
 	return f, nil
 }
 
+// rawType stands for the file system of a device that is measured without one.
+const rawType = "none"
+
+// sectorBytes is the unit in which the kernel gives sizes, whatever a device's own is.
+const sectorBytes = 512
+
+// sectors is the size of a disk or partition.
+func (s System) sectors(number string) (int64, bool) {
+	return s.number("sys/dev/block", number, "size")
+}
+
 // InspectRaw looks at a whole block device.
 func (s System) InspectRaw(name string) (*Facts, error) {
 	found, err := filepath.EvalSymlinks(name)
@@ -62,9 +73,13 @@ func (s System) InspectRaw(name string) (*Facts, error) {
 		return nil, fmt.Errorf("%s is not a block device; `iobench full` measures directories", name)
 	}
 	f := &Facts{Device: result.Device{Role: "disk", Dir: found, Kind: "unknown", PowerLossHint: "unknown"}, sys: s}
-	f.FileSystem = result.FileSystem{Type: "none", DirectIO: true}
+	f.FileSystem = result.FileSystem{Type: rawType, DirectIO: true}
 	f.Number = deviceNumber(info)
+	own := f.Number // of a partition, not that of its disk
 	f.inspectDisk()
+	if n, ok := s.sectors(own); ok {
+		f.SizeBytes = n * sectorBytes
+	}
 	f.FileSystem.TotalBytes, f.FileSystem.AvailableBytes = f.SizeBytes, f.SizeBytes
 	return f, nil
 }
@@ -121,7 +136,7 @@ func (f *Facts) inspectDisk() {
 	}
 	d.SerialHash = HashSerial(f.Serial())
 	if n, ok := s.number(dir, "size"); ok {
-		d.SizeBytes = n * 512
+		d.SizeBytes = n * sectorBytes
 	}
 	d.Rotational = s.flag(dir, "queue/rotational")
 	d.FUA = s.flag(dir, "queue/fua")

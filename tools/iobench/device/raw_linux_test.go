@@ -12,9 +12,9 @@ import (
 )
 
 // attach makes a file a block device.
-func attach(t *testing.T, file string) string {
+func attach(t *testing.T, file string, flags ...string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "losetup", "-f", "--show", file).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "losetup", append(flags, "-f", "--show", file)...).CombinedOutput()
 	if err != nil {
 		t.Skipf("runs where losetup finds a loop device (modprobe loop): %v: %s", err, out)
 	}
@@ -46,11 +46,25 @@ func TestRawOnALoopDevice(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "loop", f.Kind)
 		require.Equal(t, int64(1<<20), f.SizeBytes)
-		return f.CheckRaw()
+		return f.CheckRaw(Guard{AllowUnsuitable: true})
 	}
 	require.NoError(t, check())
 
 	var refused *RefusedError
+	f, err := System{}.InspectRaw(name)
+	require.NoError(t, err)
+	require.ErrorAs(t, f.CheckRaw(Guard{}), &refused, "a file of another file system is no disk")
+	require.ErrorContains(t, refused, "loop device")
+	require.NoError(t, f.CheckRaw(Guard{AllowUnsuitable: true}))
+	require.NotEmpty(t, f.NotRepresentative)
+	require.ErrorAs(t, f.CheckRaw(Guard{AllowUnsuitable: true, NeedBytes: 16 << 20}), &refused)
+	require.ErrorContains(t, refused, "has 1024 KiB, a run needs 16 MiB")
+	t.Run("read-only", func(t *testing.T) {
+		f, err := System{}.InspectRaw(attach(t, file, "-r"))
+		require.NoError(t, err)
+		require.ErrorAs(t, f.CheckRaw(Guard{AllowUnsuitable: true}), &refused)
+		require.ErrorContains(t, refused, "is read-only")
+	})
 	t.Run("below another", func(t *testing.T) {
 		over := attach(t, name)
 		require.ErrorAs(t, check(), &refused)
@@ -72,9 +86,9 @@ func TestRawOnALoopDevice(t *testing.T) {
 	_ = c.Wait() // nothing to read is an error to sh
 	require.NoError(t, check())
 
-	f, err := System{}.InspectRaw(name)
+	f, err = System{}.InspectRaw(name)
 	require.NoError(t, err)
-	held, err := f.HoldRaw()
+	held, err := f.HoldRaw(Guard{AllowUnsuitable: true})
 	require.NoError(t, err)
 	require.ErrorAs(t, check(), &refused, "while it is measured")
 	require.ErrorContains(t, refused, "the kernel says")

@@ -135,7 +135,7 @@ func notRun(r *result.Run) (out []string) {
 func tiles(r *result.Run) (out []tile) {
 	if rec := r.Recommendation; rec != nil {
 		if rec.JournalGrade != "" {
-			out = append(out, tile{"as a journal", "grade " + rec.JournalGrade, gradeMeaning[rec.JournalGrade]})
+			out = append(out, tile{"as a journal", "grade " + rec.JournalGrade, gradeMeaning[rec.JournalGrade] + gradedBeside(r)})
 		}
 		if rec.LedgerGrade != "" {
 			out = append(out, tile{"as a ledger disk", "grade " + rec.LedgerGrade, "steady writing against the rate asked for"})
@@ -172,9 +172,14 @@ func tiles(r *result.Run) (out []tile) {
 	return out
 }
 
-var gradeMeaning = map[string]string{
-	"A": "p99 of at most 1 ms beside other work", "B": "p99 of at most 5 ms beside other work",
-	"C": "p99 of at most 20 ms beside other work", "F": "p99 above 20 ms beside other work",
+var gradeMeaning = map[string]string{"A": "p99 of at most 1 ms", "B": "p99 of at most 5 ms", "C": "p99 of at most 20 ms", "F": "p99 above 20 ms"}
+
+// gradedBeside says beside what the journal's p99 was measured.
+func gradedBeside(r *result.Run) string {
+	if r.Chapter(result.ChapterInterfere, 0) == nil {
+		return ", nothing beside it"
+	}
+	return " beside other work"
 }
 
 // limit names what limits a figure inside a sentence.

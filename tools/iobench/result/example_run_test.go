@@ -68,10 +68,10 @@ func exampleRun(seed uint64) *Run {
 	}
 	r.Recommendation = &Recommendation{
 		Settings: []Setting{
-			{"journal", "io", `"dsync"`, "dsync p99 71us vs fdatasync 118us, 9/9 rounds"},
-			{"journal", "max_group_wait", `"0"`, "sync p50 34us; waiting costs more than it saves"},
-			{"journal", "max_group_bytes", `"256KiB"`, "knee: p99 1.4x of 4KiB at 256KiB, 2.9x at 1MiB"},
-			{"gc", "rate", `"180MB/s"`, "journal p99 stays under the goal of 5ms up to here"},
+			{Table: "journal", Key: "io", Value: `"dsync"`, Evidence: "dsync p99 71us vs fdatasync 118us, 9/9 rounds"},
+			{Table: "journal", Key: "max_group_wait", Value: `"0"`, Evidence: "sync p50 34us; waiting costs more than it saves"},
+			{Table: "journal", Key: "max_group_bytes", Value: `"256KiB"`, Evidence: "knee: p99 1.4x of 4KiB at 256KiB, 2.9x at 1MiB"},
+			{Table: "gc", Key: "rate", Value: `"180MB/s"`, Evidence: "journal p99 stays under the goal of 5ms up to here"},
 		},
 		Reasons:    []string{"dsync had the lowest p99 in 9 of 9 rounds, by more than the spread of 6 %."},
 		Confidence: "high", Why: "9 rounds agree, the disk was steady and nothing else used it", LimitedBy: "device", JournalGrade: "A", LedgerGrade: "B",

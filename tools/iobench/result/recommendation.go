@@ -19,6 +19,8 @@ type Setting struct {
 	Key      string `json:"key"`   // io
 	Value    string `json:"value"` // as TOML: "\"dsync\"", with its quotes
 	Evidence string `json:"evidence"`
+	// WithinSpread says that the rounds did not put this value before others: one that a configuration has already stays.
+	WithinSpread bool `json:"within_spread,omitempty"`
 }
 
 // Prediction is what a bookie on this disk is expected to do at a load.

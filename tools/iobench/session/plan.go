@@ -108,6 +108,9 @@ func Full(ledgers int) []Step {
 	return append(steps, simple(result.ChapterStalls, 0, 0.08, chapter.Stalls))
 }
 
+// RawBytesMin is the size that a device has at least to be measured as a whole.
+const RawBytesMin = 16 << 20
+
 // Raw are the steps for a whole device.
 func Raw() []Step {
 	return []Step{

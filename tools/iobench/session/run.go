@@ -79,7 +79,7 @@ func (r *run) look(ctx context.Context) error {
 		if r.plan.Raw {
 			var l io.Closer
 			if f, err = r.sys.InspectRaw(d.Path); err == nil {
-				l, err = f.HoldRaw()
+				l, err = f.HoldRaw(device.Guard{NeedBytes: RawBytesMin, AllowUnsuitable: r.plan.AllowUnsuitable})
 			}
 			if err == nil {
 				r.locks = append(r.locks, l)
@@ -226,7 +226,7 @@ func (r *run) step(ctx context.Context, s Step, budget time.Duration, bytes int6
 		r.out.Warnings = append(r.out.Warnings, got.Warnings...)
 	}
 	if s.Name == result.ChapterSync && err == nil && r.plan.Method == "" {
-		if m, _, ok := advice.Method(&r.out.Device, r.out.Chapter(result.ChapterSync, 0)); ok {
+		if m, _, _, ok := advice.Method(&r.out.Device, r.out.Chapter(result.ChapterSync, 0)); ok {
 			r.method = m
 		}
 	}

@@ -271,16 +271,18 @@ func (c *Client) Create(ctx context.Context, o CreateOptions) (*Writer, error) {
 	if _, ok := m.Custom["bindery.tier"]; !ok {
 		m.Custom["bindery.tier"] = []byte("release")
 	}
-	if o.ID != nil && c.tier != nil { // an id of the store's is new in any case
-		if err := c.OffloadRecords().MayCreate(ctx, *o.ID); errors.Is(err, metadata.ErrExists) {
-			return nil, fmt.Errorf("create ledger %d: %w: %w", *o.ID, ErrLedgerExists, err)
-		} else if err != nil {
-			return nil, fmt.Errorf("create ledger: %w", metaError(err))
-		}
-	}
+	records := c.OffloadRecords()
 	for {
 		id, err := c.newID(ctx, o.ID)
 		if err != nil {
+			return nil, fmt.Errorf("create ledger: %w", metaError(err))
+		}
+		switch err := records.MayCreate(ctx, id); {
+		case errors.Is(err, metadata.ErrExists) && o.ID != nil:
+			return nil, fmt.Errorf("create ledger %d: %w: %w", id, ErrLedgerExists, err)
+		case errors.Is(err, metadata.ErrExists):
+			continue // the store has forgotten that it gave this id out, the tier has not
+		case err != nil:
 			return nil, fmt.Errorf("create ledger: %w", metaError(err))
 		}
 		v, err := c.views.Ledgers.Create(ctx, id, m)

@@ -136,6 +136,33 @@ func TestLedgerThatMovesToTheTier(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoSuchLedger)
 }
 
+// TestIDsThatTheTierKnowsAreNotGivenOut, also where the store has forgotten that they were drawn and the client knows no targets.
+func TestIDsThatTheTierKnowsAreNotGivenOut(t *testing.T) {
+	ctx := t.Context()
+	c := newCluster(t, 3)
+	client, _ := c.client()
+	records := offload.NewRecords(c.views)
+	record := func(id LedgerID) {
+		_, err := records.Write(ctx, id, &offload.Record{State: offload.StateReleased, Geometry: offload.Geometry{Data: 1}, Placement: []offload.Placement{{Target: "t1"}},
+			Attempt: offload.AttemptID{1}, Number: 1}, metadata.Absent, offload.LedgerCond{})
+		require.NoError(t, err)
+	}
+	w, err := client.Create(ctx, CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, w.Close(ctx))
+	record(w.ID() + 1)
+	_, err = c.views.Store.Put(ctx, records.Key(w.ID()+2), []byte("damaged"), metadata.Absent)
+	require.NoError(t, err)
+	next, err := client.Create(ctx, CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, w.ID()+3, next.ID())
+	require.NoError(t, next.Close(ctx))
+	for _, id := range []LedgerID{w.ID() + 1, w.ID() + 2} {
+		_, err = client.Create(ctx, CreateOptions{ID: &id})
+		require.ErrorIs(t, err, ErrLedgerExists)
+	}
+}
+
 // TestTierOfLedgersThatNeverMoved: with a tier in the options everything else stays as it was.
 func TestTierOfLedgersThatNeverMoved(t *testing.T) {
 	ctx := t.Context()

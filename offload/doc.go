@@ -22,7 +22,7 @@
 //	h.Entries(ctx, first, last)                           // a range, one GET per cell, the next cells under way
 //	entry.AppendBody(nil, id)                             // the body that a bookie would return; digest.Open checks it
 //
-//	records.MayCreate(ctx, id)                            // before a ledger is created under an id that was chosen
+//	records.MayCreate(ctx, id)                            // before a ledger is created under an id, chosen or drawn
 //
 // The package reads bookies through the iterator it is handed (EntrySource) and knows no client. A reader whose bookies say "no such
 // ledger" or "no such entry" must ask the tier before it believes them: a release may just have happened.

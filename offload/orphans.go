@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/binderylog/bindery/internal/corrupt"
@@ -288,6 +289,13 @@ func (w *Worker) Adopt(ctx context.Context, o Orphan, password []byte) error {
 	if r.LedgerMetadata, err = metadata.EncodeLedger(meta); err != nil {
 		return err
 	}
+	// A store that forgot the ledger forgot that its id was drawn, too. An id that was chosen may be far beyond those that are drawn: who
+	// creates a ledger looks at the record.
+	if id < math.MaxInt32 {
+		if err := w.o.Records.ledgers.AdvanceIDs(ctx, id+1); err != nil {
+			return err
+		}
+	}
 	_, err = w.o.Records.Write(ctx, id, r, metadata.Absent, cond)
 	return err
 }
@@ -340,13 +348,16 @@ func (w *Worker) holders(ctx context.Context, key string, r *Record) ([]string, 
 	return out[:min(len(out), shardsMax)], nil
 }
 
-// MayCreate says whether a ledger may be created under an id that its creator chose: not while the tier knows the id.
+// MayCreate says whether a ledger may be created under an id, be it chosen or drawn: not while the tier knows the id, of which a store that
+// was restored from a backup, or made anew, knows nothing. metadata.ErrExists says that it may not.
 func (r *Records) MayCreate(ctx context.Context, id ledger.ID) error {
 	rec, _, err := r.Read(ctx, id)
-	if errors.Is(err, ErrNoRecord) {
+	switch {
+	case errors.Is(err, ErrNoRecord):
 		return nil
-	}
-	if err != nil {
+	case corrupt.Is(err), errors.Is(err, ErrVersion):
+		return fmt.Errorf("%w: %w", err, metadata.ErrExists) // of whatever
+	case err != nil:
 		return err
 	}
 	return fmt.Errorf("ledger %d was offloaded and is %s: its id may not be used again; choose another, or delete that ledger first: %w", id, rec.State, metadata.ErrExists)

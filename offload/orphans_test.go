@@ -1,13 +1,19 @@
 package offload
 
 import (
+	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
+	"github.com/binderylog/bindery/internal/metadata/memmeta"
+	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/offload/objstore"
+	"github.com/binderylog/bindery/offload/objstore/dir"
 	"github.com/binderylog/bindery/offload/objstore/faulty"
 )
 
@@ -152,4 +158,64 @@ func TestAdoptFindsWhatRepairsMoved(t *testing.T) {
 	require.Equal(t, after.Placement, w.record(l.id).Placement)
 	w.requireReadable(l)
 	w.requireClean()
+}
+
+// anew is a metadata store that knows nothing: not even which ids were given out.
+func (w *world) anew() {
+	w.meta = memmeta.Open("")
+	w.t.Cleanup(func() { _ = w.meta.Close() })
+	w.views = metadata.NewViews(w.meta, testRoot)
+	w.records = NewRecords(w.views)
+}
+
+// TestALostMetadataStore: what is deleted as an orphan, however old all objects are, is nothing that an adopted ledger needs, and the id of
+// that is given to no other.
+func TestALostMetadataStore(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) *Targets{
+		"folders": func(t *testing.T) *Targets {
+			root := t.TempDir()
+			var list []Target
+			for i := range 6 {
+				id := fmt.Sprint("t", i+1)
+				s, err := dir.Open(vfs.OS(), filepath.Join(root, id), dir.Options{Create: true})
+				require.NoError(t, err)
+				list = append(list, Target{ID: id, Store: s})
+			}
+			targets, err := NewTargets(list)
+			require.NoError(t, err)
+			return targets
+		},
+		"buckets": func(t *testing.T) *Targets {
+			x := newBuckets(t, false)
+			t.Cleanup(x.close)
+			return x.targets
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := six(t)
+			w.targets = open(t)
+			l := w.add(ledgerSpec{sizes: even(3000, 100)})
+			x := w.worker("w", func(o *Options) { o.InlineBytes = -1 })
+			require.NoError(t, x.Offload(t.Context(), l.id))
+			require.NoError(t, x.Release(t.Context(), l.id, true))
+			require.Len(t, w.record(l.id).Manifest.Targets, 3)
+			require.NoError(t, x.Close())
+			w.anew()
+			w.clock = time.Now().Add(OrphanAge + time.Hour)
+			x = w.worker("x", nil)
+			defer x.Close()
+			list, err := x.Orphans(t.Context(), "")
+			require.NoError(t, err)
+			require.Len(t, list, 9)
+			for _, o := range list {
+				require.Error(t, x.DeleteOrphan(t.Context(), o))
+			}
+			require.NoError(t, x.Adopt(t.Context(), list[0], []byte(testPassword)))
+			w.requireReadable(l)
+			require.ErrorIs(t, w.records.MayCreate(t.Context(), l.id), metadata.ErrExists)
+			id, err := w.views.Ledgers.NewID(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, l.id+1, id)
+		})
+	}
 }

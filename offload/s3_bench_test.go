@@ -49,7 +49,7 @@ func (x *bucketsOf) close() {
 }
 
 // newBuckets starts the server; proxied targets have a proxy before each.
-func newBuckets(b *testing.B, proxied bool) *bucketsOf {
+func newBuckets(b testing.TB, proxied bool) *bucketsOf {
 	b.Helper()
 	b.Setenv("STORE_ACCESS_KEY_ID", s3test.AccessKey)
 	b.Setenv("STORE_SECRET_ACCESS_KEY", s3test.SecretKey)

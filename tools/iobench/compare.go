@@ -99,7 +99,7 @@ func (o *compareOptions) compare(c *cobra.Command, files []string) error {
 		}
 	}
 	if len(findings) > 0 {
-		return exit(exitFindings, fmt.Errorf("%d figures miss a threshold", len(findings)))
+		return exit(exitFindings, fmt.Errorf("thresholds missed: %d", len(findings)))
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func TestCompareCommand(t *testing.T) {
 	code, stdout, stderr = runIobench(t, "compare", exampleFile, slow, "--fail-if", "sync/dsync/4096:p99+20%")
 	require.Equal(t, exitFindings, code)
 	require.Contains(t, stdout, "missed sync/dsync/4096:p99+20%: bookie-02:/data/journal: sync dsync/4096 p99: +100 %")
-	require.Contains(t, stderr, "1 figures miss a threshold")
+	require.Contains(t, stderr, "thresholds missed: 1")
 
 	code, stdout, _ = runIobench(t, "compare", exampleFile, slow, "--fail-if", "sync/dsync/4096:p99+20%", "--output", "json")
 	require.Equal(t, exitFindings, code)

@@ -316,6 +316,7 @@ func TestPrint(t *testing.T) {
   sync dsync/4096 max       50.9 µs    102 µs +100 % WORSE
   sync dsync/4096 mb_per_s  96.5 MB/s  48.2 MB/s -50 % WORSE
   sustain steady_mb_per_s   500 MB/s   500 MB/s +0 %
+  4 of 6 figures stand out; of so many up to 1 may by chance alone
   1 more figures show no proven difference (--all)
 `, b.String())
 

@@ -51,7 +51,7 @@ func (c *Comparison) Print(w io.Writer, all bool) error {
 }
 
 func (g *Group) print(w io.Writer, all bool) error {
-	fmt.Fprintf(w, "%s: %d runs, %s\n", g.Name, len(g.Members), g.BaseText())
+	fmt.Fprintf(w, "%s: %s, %s\n", g.Name, count(len(g.Members), "run"), g.BaseText())
 	letters := len(g.Members) <= sideBySide
 	for i, m := range g.Members {
 		if letters {
@@ -85,10 +85,23 @@ func (g *Group) print(w io.Writer, all bool) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
+	if n := g.notable(); n > 0 {
+		fmt.Fprintf(w, "  %d of %d figures stand out; of so many up to %.0f may by chance alone\n", n, len(g.Rows), math.Ceil(significance*float64(len(g.Rows))))
+	}
 	if hidden := len(g.Rows) - len(rows); hidden > 0 {
 		fmt.Fprintf(w, "  %d more figures show no proven difference (--all)\n", hidden)
 	}
 	return nil
+}
+
+// notable counts the figures that are more than noise.
+func (g *Group) notable() (n int) {
+	for i := range g.Rows {
+		if g.Rows[i].Notable() {
+			n++
+		}
+	}
+	return n
 }
 
 // BaseText says what the runs are held against.
@@ -97,6 +110,14 @@ func (g *Group) BaseText() string {
 		return "against their median"
 	}
 	return "against " + g.Members[0].Name
+}
+
+// count is a number of things with their name.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 func letter(i int) string { return string(rune('A' + i)) }

@@ -84,7 +84,11 @@ func (p *printer) cells(c *result.Chapter) {
 			continue
 		}
 		l := cell.Latency
-		p.line("%-22s %8.0f %8.0f %8s %9.0f %8.0f %8.1f%s", p.name(cell), l.P50US, l.P99US, tail(l), l.MaxUS, cell.OpsPerS, cell.MBPerS, marks(cell))
+		rate, mb := fmt.Sprintf("%.0f", cell.OpsPerS), fmt.Sprintf("%.1f", cell.MBPerS)
+		if c.Name == result.ChapterLive { // it rests after each: the rate is of its own choice
+			rate, mb = "-", "-"
+		}
+		p.line("%-22s %8.0f %8.0f %8s %9.0f %8s %8s%s", p.name(cell), l.P50US, l.P99US, tail(l), l.MaxUS, rate, mb, marks(cell))
 	}
 }
 

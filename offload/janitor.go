@@ -43,7 +43,7 @@ func (w *Worker) Clean(ctx context.Context) (Swept, error) {
 			}
 			s.Problems = append(s.Problems, fmt.Errorf("ledger %d: %w", l.Ledger, err))
 		}
-		seen.add(l.Ledger, l.Record, w.health)
+		seen.add(l.Ledger, l.Record, w.wanting(l.Ledger, l.Record))
 		s.Records++
 		s.States[l.Record.State]++
 		s.Missing += l.Record.Missing()

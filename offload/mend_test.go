@@ -2,6 +2,7 @@ package offload
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/offload/objstore"
 	"github.com/binderylog/bindery/offload/objstore/faulty"
+	"github.com/binderylog/bindery/offload/objstore/mem"
 )
 
 // TestDamageOnTheWayIsNotTakenForDamage: whatever is read once with a flipped bit is read again before anything follows from it.
@@ -233,6 +235,63 @@ func TestStatusShowsStagesRedundancyAndAge(t *testing.T) {
 	require.Equal(t, 2, *s.Ledgers[0].Redundancy)
 	require.Empty(t, s.Ledgers[0].Problem)
 	require.Equal(t, "RELEASED", s.Ledgers[0].State)
+}
+
+// TestWhatIsOnNoConfiguredTargetIsNotWhole: neither shards nor copies of the manifest that this process has no way to.
+func TestWhatIsOnNoConfiguredTargetIsNotWhole(t *testing.T) {
+	w, l := offloaded(t, 6, Geometry{4, 2}, ledgerSpec{sizes: even(3000, 100)})
+	small := w.add(ledgerSpec{seed: 1, sizes: even(3, 10)})
+	x := w.worker("a", nil)
+	require.NoError(t, x.Offload(t.Context(), small.id))
+	require.NoError(t, x.Close())
+	require.True(t, w.record(small.id).Inline)
+	states := func(keep func(id string) bool, extra ...Target) (Status, string) {
+		list := extra
+		for _, p := range w.targets.Places() {
+			if keep(p.Target) {
+				list = append(list, Target{ID: p.Target, Store: w.faults[p.Target]})
+			}
+		}
+		targets, err := NewTargets(list)
+		require.NoError(t, err)
+		x := w.worker("s"+fmt.Sprint(len(list)), func(o *Options) { o.Targets, o.Geometry, o.Tolerated = targets, Geometry{1, 0}, -1 })
+		defer x.Close()
+		s := NewService(x, ServiceOptions{})
+		defer s.Close()
+		s.wanted()
+		status, err := x.Status(t.Context(), -1, 10)
+		require.NoError(t, err)
+		var text strings.Builder
+		x.WriteMetrics(&text)
+		return status, text.String()
+	}
+	shard := w.record(l.id).Placement[0].Target
+	s, text := states(func(id string) bool { return id != shard })
+	require.Equal(t, 1, *s.Ledgers[0].Redundancy)
+	require.Equal(t, 1, s.Ledgers[0].Missing)
+	require.Contains(t, text, "bindery_offload_ledgers_unreadable 0\n")
+	s, text = states(func(string) bool { return false }, Target{ID: "other", Store: mem.New()})
+	require.Equal(t, map[string]int{"-1": 2}, s.Redundancy)
+	require.Equal(t, 6, s.Ledgers[0].Missing)
+	require.Contains(t, text, "bindery_offload_ledgers_unreadable 2\n")
+	require.Contains(t, text, "bindery_offload_ledgers_degraded 2\n")
+	require.Contains(t, text, "bindery_offload_ledgers_by_redundancy{left=\"2\"} 0\n")
+
+	// All copies of the manifest lost: a look at it says so.
+	x = w.worker("b", nil)
+	defer x.Close()
+	r := w.record(l.id)
+	for _, target := range r.Manifest.Targets {
+		require.NoError(t, w.stores[target].Delete(t.Context(), ManifestName(r.Attempt, l.id)))
+	}
+	_, err := x.Verify(t.Context(), l.id, VerifyHead)
+	require.ErrorIs(t, err, ErrUnavailable)
+	_, err = x.Clean(t.Context())
+	require.NoError(t, err)
+	s, err = x.Status(t.Context(), -1, 10)
+	require.NoError(t, err)
+	require.Equal(t, -1, *s.Ledgers[0].Redundancy)
+	require.Equal(t, map[string]int{"-1": 1, "2": 1}, s.Redundancy)
 }
 
 var errBookiesDown = errors.New("bookies are down")

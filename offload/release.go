@@ -172,7 +172,7 @@ func (w *Worker) open(ctx context.Context, id ledger.ID) (seen, *copyOf, error) 
 	if err != nil {
 		return s, nil, err
 	}
-	if s.record == nil || s.record.State != StateComplete && s.record.State != StateReleased {
+	if !s.inTier() {
 		return s, nil, fmt.Errorf("ledger %d: %w", id, ErrNotOffloaded)
 	}
 	c, err := w.t.load(ctx, id, s.record, s.version)

@@ -151,7 +151,7 @@ func (s *Service) wanted() (ids []ledger.ID) {
 		}
 		if l.Err == nil {
 			have[l.Ledger] = l.Record.State
-			seen.add(l.Ledger, l.Record, s.w.health)
+			seen.add(l.Ledger, l.Record, s.w.wanting(l.Ledger, l.Record))
 			if l.Record.State == StateComplete && !s.o.Policy.KeepCopy {
 				ids = append(ids, l.Ledger)
 			}

@@ -65,7 +65,7 @@ type LedgerStatus struct {
 	ETA        float64  `json:"eta_seconds,omitempty"`
 	Payload    int64    `json:"payload_bytes"`
 	Geometry   string   `json:"geometry,omitempty"`
-	Missing    int      `json:"shards_missing"` // by the record, or by this worker's last look
+	Missing    int      `json:"shards_missing"` // by the record, by this worker's last look, or since their target is not configured
 	Redundancy *int     `json:"redundancy_left,omitempty"`
 	Encrypted  bool     `json:"encrypted,omitempty"`
 	Completed  string   `json:"completed,omitempty"`
@@ -116,7 +116,7 @@ func (w *Worker) Status(ctx context.Context, after ledger.ID, limit int) (Status
 			if _, ok := doing[id]; ok || slices.ContainsFunc(s.Ledgers, func(x LedgerStatus) bool { return x.Ledger == int64(id) }) {
 				continue
 			}
-			_, problem := w.health.see(id)
+			problem := w.health.problem(id)
 			s.Ledgers = append(s.Ledgers, LedgerStatus{Ledger: int64(id), Problem: problem})
 		}
 		for id := range doing {
@@ -129,18 +129,18 @@ func (w *Worker) Status(ctx context.Context, after ledger.ID, limit int) (Status
 }
 
 func (w *Worker) ledgerStatus(l Listed, doing map[ledger.ID]Progress, now time.Time) LedgerStatus {
-	bad, problem := w.health.see(l.Ledger)
-	x := LedgerStatus{Ledger: int64(l.Ledger), Problem: problem}
+	x := LedgerStatus{Ledger: int64(l.Ledger), Problem: w.health.problem(l.Ledger)}
 	x.progress(doing, l.Ledger, now)
 	if l.Err != nil {
 		x.State, x.Problem = "damaged", l.Err.Error()
 		return x
 	}
 	r := l.Record
-	x.State, x.Payload, x.Geometry, x.Missing, x.Encrypted = r.State.String(), r.Length, r.Geometry.String(), max(r.Missing(), bad), r.Key != nil
+	lost := w.wanting(l.Ledger, r)
+	x.State, x.Payload, x.Geometry, x.Missing, x.Encrypted = r.State.String(), r.Length, r.Geometry.String(), lost.shards, r.Key != nil
 	x.Completed, x.Released, x.Verified = timeText(r.CompletedAt), timeText(r.ReleasedAt), timeText(r.VerifiedAt)
 	if r.State == StateComplete || r.State == StateReleased {
-		left, age := redundancyLeft(r, bad), now.Sub(lookedAt(r)).Seconds()
+		left, age := redundancyLeft(r, lost), now.Sub(lookedAt(r)).Seconds()
 		x.Redundancy, x.ScrubAge = &left, &age
 	}
 	return x

@@ -30,9 +30,36 @@ func newSurvey(now time.Time) *survey {
 	return &survey{at: now, states: map[State]int{}, redundancy: map[int]int{}, there: map[ledger.ID]bool{}}
 }
 
-// add takes one record, with what its last look found wanting.
-func (s *survey) add(id ledger.ID, r *Record, h *health) {
-	bad, _ := h.see(id)
+// wanting is what a ledger lacks.
+type wanting struct {
+	shards int  // copies of the manifest, if the ledger is in it
+	dark   bool // no copy of the manifest can be read
+}
+
+// wanting says what a ledger lacks: by its record, by the last look at its objects, and because targets are not configured.
+func (w *Worker) wanting(id ledger.ID, r *Record) wanting {
+	bad, dark := w.health.lacks(id)
+	away := 0
+	for _, t := range r.Manifest.Targets {
+		if w.o.Targets.byID[t] == nil {
+			away++
+		}
+	}
+	out := wanting{dark: dark || away > 0 && away == len(r.Manifest.Targets)}
+	if r.Inline {
+		out.shards = away
+		return out
+	}
+	for i := range r.Placement {
+		if p := &r.Placement[i]; p.Missing || bad[i] || w.o.Targets.byID[p.Target] == nil {
+			out.shards++
+		}
+	}
+	return out
+}
+
+// add takes one record, with what is wanting.
+func (s *survey) add(id ledger.ID, r *Record, lost wanting) {
 	s.there[id] = true
 	s.states[r.State]++
 	s.garbage += len(r.Garbage)
@@ -40,15 +67,14 @@ func (s *survey) add(id ledger.ID, r *Record, h *health) {
 	case StateUploading:
 		s.oldestUpload = max(s.oldestUpload, s.at.Sub(time.UnixMilli(r.StartedAt)))
 	case StateComplete, StateReleased:
-		lost := max(r.Missing(), bad)
-		s.missing += lost
-		if lost > 0 {
+		s.missing += lost.shards
+		if lost.shards > 0 || lost.dark {
 			s.degraded++
 		}
-		s.redundancy[redundancyLeft(r, bad)]++
+		s.redundancy[redundancyLeft(r, lost)]++
 		s.payload += r.Length
 		s.stored += storedBytes(r)
-		if r.State == StateComplete && lost == 0 {
+		if r.State == StateComplete && lost == (wanting{}) {
 			s.releasable += r.Length
 		}
 		s.oldestLook = max(s.oldestLook, s.at.Sub(lookedAt(r)))
@@ -56,11 +82,14 @@ func (s *survey) add(id ledger.ID, r *Record, h *health) {
 }
 
 // redundancyLeft is how many shards, or copies of what is in the manifest, may still be lost; below zero the ledger can not be read.
-func redundancyLeft(r *Record, bad int) int {
-	if r.Inline {
-		return len(r.Manifest.Targets) - 1
+func redundancyLeft(r *Record, lost wanting) int {
+	switch {
+	case lost.dark:
+		return -1
+	case r.Inline:
+		return len(r.Manifest.Targets) - 1 - lost.shards
 	}
-	return r.Geometry.Parity - max(r.Missing(), bad)
+	return r.Geometry.Parity - lost.shards
 }
 
 // storedBytes estimates what a ledger takes in the tier.
@@ -112,6 +141,7 @@ const healthMax = 1000
 // ailing is a ledger with which something is wrong.
 type ailing struct {
 	bad     map[int]bool // shards that the last look found missing, damaged or out of reach
+	dark    bool         // the last look found no manifest that could be read
 	problem string       // why it was not moved on, or could not be looked at
 }
 
@@ -125,7 +155,7 @@ func (h *health) change(id ledger.ID, f func(*ailing)) {
 		x = &ailing{}
 		h.of[id] = x
 	}
-	if f(x); len(x.bad) == 0 && x.problem == "" {
+	if f(x); len(x.bad) == 0 && !x.dark && x.problem == "" {
 		delete(h.of, id)
 	}
 }
@@ -138,7 +168,26 @@ func (h *health) looked(id ledger.ID, findings []Finding) {
 			bad[f.Shard] = true
 		}
 	}
-	h.change(id, func(x *ailing) { x.bad = bad })
+	h.change(id, func(x *ailing) { x.bad, x.dark = bad, false })
+}
+
+// blind notes that a ledger could not be looked at, since no copy of its manifest could be read. What was known of its shards stays.
+func (h *health) blind(id ledger.ID, err error) {
+	var key *KeyError
+	if errors.As(err, &key) {
+		return // it is there
+	}
+	h.change(id, func(x *ailing) { x.dark = true })
+}
+
+// lacks returns the shards that are wanting, and whether there is no manifest.
+func (h *health) lacks(id ledger.ID) (bad map[int]bool, dark bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if x := h.of[id]; x != nil {
+		return maps.Clone(x.bad), x.dark
+	}
+	return nil, false
 }
 
 // repaired notes that a shard is whole again.
@@ -161,14 +210,14 @@ func (h *health) moved(id ledger.ID, err error) {
 	})
 }
 
-// see returns how many shards are wanting and what the problem is.
-func (h *health) see(id ledger.ID) (bad int, problem string) {
+// problem returns what the problem is.
+func (h *health) problem(id ledger.ID) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if x := h.of[id]; x != nil {
-		return len(x.bad), x.problem
+		return x.problem
 	}
-	return 0, ""
+	return ""
 }
 
 // keep forgets ledgers that have no record, unless there is a problem with them.

@@ -60,6 +60,9 @@ func (w *Worker) VerifyAgainstBookies(ctx context.Context, id ledger.ID) ([]Find
 func (w *Worker) verify(ctx context.Context, id ledger.ID, level VerifyLevel, compare bool) ([]Finding, error) {
 	s, c, err := w.open(ctx, id)
 	if err != nil {
+		if s.inTier() && ctx.Err() == nil {
+			w.health.blind(id, err)
+		}
 		return nil, err
 	}
 	var bookies *comparison

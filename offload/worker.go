@@ -245,6 +245,11 @@ func (r *Records) look(ctx context.Context, id ledger.ID) (s seen, err error) {
 	return s, err
 }
 
+// inTier reports whether the tier has the ledger.
+func (s *seen) inTier() bool {
+	return s.record != nil && (s.record.State == StateComplete || s.record.State == StateReleased)
+}
+
 // view is what the rules see of it.
 func (s *seen) view() protocol.Seen {
 	v := protocol.Seen{Ledger: protocol.Ledger{Version: protocol.None}, Record: protocol.Record{Version: protocol.None}}

@@ -35,6 +35,7 @@ type clockwise interface{ ClockOffset() time.Duration }
 
 const (
 	checkPrefix  = "check/"
+	checkStep    = 30 * time.Second // for each of the steps
 	checkCleanup = 30 * time.Second
 )
 
@@ -57,7 +58,13 @@ func CheckTarget(ctx context.Context, s Store) (Report, error) {
 	} {
 		start := time.Now()
 		c.note = ""
-		if err := step.run(); err != nil {
+		var done context.CancelFunc
+		c.ctx, done = context.WithTimeout(ctx, checkStep)
+		err := step.run()
+		if err != nil && c.ctx.Err() != nil && ctx.Err() == nil { // it says that it was canceled, not by whom
+			err = &Error{Kind: KindUnreachable, Op: "check", Err: fmt.Errorf("no answer within %s: %w", checkStep, err), Hint: "look at the server, and at what lies before it"}
+		}
+		if done(); err != nil {
 			return c.r, fmt.Errorf("check %s: %w", step.name, err)
 		}
 		c.r.Steps = append(c.r.Steps, Step{step.name, time.Since(start), c.note})

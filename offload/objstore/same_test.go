@@ -2,6 +2,8 @@ package objstore_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,4 +21,18 @@ func TestSamePlaces(t *testing.T) {
 	require.ErrorContains(t, pairs[0], "targets a and again are the same place")
 	require.Empty(t, m.Keys(), "nothing is left")
 	require.Empty(t, other.Keys())
+}
+
+// TestASilentStoreEndsTheCheck: one that takes a request and never answers it.
+func TestASilentStoreEndsTheCheck(t *testing.T) {
+	for _, op := range []objstore.Op{objstore.OpPut, objstore.OpHead, objstore.OpGet, objstore.OpList} {
+		synctest.Test(t, func(t *testing.T) {
+			s, _, _ := target(faulty.On(op, faulty.Always(faulty.Delay(24*time.Hour))), objstore.TargetOptions{})
+			start := time.Now()
+			_, err := s.Check(t.Context())
+			require.ErrorContains(t, err, "no answer within 30s", op)
+			require.Equal(t, objstore.KindUnreachable, objstore.KindOf(err))
+			require.Less(t, time.Since(start), 2*time.Minute)
+		})
+	}
 }

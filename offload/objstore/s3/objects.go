@@ -293,11 +293,17 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) (out 
 	}
 	err = s.call(ctx, objstore.OpList, prefix, nil, func(ctx context.Context, _ *exchange) error {
 		out = nil
+		last := ""
 		o := minio.ListObjectsOptions{Prefix: prefix, StartAfter: after, MaxKeys: limit, Recursive: true, FetchOwner: new(bool)}
 		for got := range s.core.Client.ListObjectsIter(ctx, s.o.Bucket, o) {
 			if got.Err != nil {
 				return got.Err
 			}
+			if last != "" && got.Key <= last { // otherwise a list that goes round has no end
+				return &objstore.Error{Kind: objstore.KindSize, Op: objstore.OpList, Key: prefix, Err: fmt.Errorf("%q is listed behind %q", clip(got.Key), clip(last)),
+					Hint: "the store, or a proxy before it, does not list keys in order, each once: it can not be used"}
+			}
+			last = got.Key
 			if got.Key <= after || !strings.HasPrefix(got.Key, prefix) || strings.HasSuffix(got.Key, "/") {
 				continue // some stores list a folder as an object, or do not know "after"
 			}

@@ -30,6 +30,9 @@ type Orphan struct {
 // OrphanAge is how old an object without a manifest has to be before it may be deleted as an orphan.
 const OrphanAge = 7 * 24 * time.Hour
 
+// ErrYoung is returned by DeleteOrphan for an object that is younger than OrphanAge: an attempt may still be under way.
+var ErrYoung = errors.New("too young to be removed")
+
 // Orphans lists what no record names on one target, or on all with "". Whether it is a stray is asked of all targets: most shards lie where
 // no copy of their manifest is.
 func (w *Worker) Orphans(ctx context.Context, target string) ([]Orphan, error) {
@@ -237,7 +240,7 @@ func (w *Worker) DeleteOrphan(ctx context.Context, o Orphan) error {
 	case o.Unclear != nil:
 		return fmt.Errorf("%s on target %s is kept: whether its ledger has a good manifest can not be told: %w", o.Key, o.Target, o.Unclear)
 	case age < OrphanAge:
-		return fmt.Errorf("%s on target %s is %s old; only objects older than %s are removed", o.Key, o.Target, age.Round(time.Second), OrphanAge)
+		return fmt.Errorf("%s on target %s is %s old; only objects older than %s are removed: %w", o.Key, o.Target, age.Round(time.Second), OrphanAge, ErrYoung)
 	}
 	_, err := w.remove(ctx, o.Target, o.Key, &Swept{})
 	return err

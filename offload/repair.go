@@ -24,7 +24,7 @@ type RepairOptions struct {
 type Repaired struct {
 	Findings  []Finding
 	Shards    []int    // written anew, or to be with DryRun
-	Manifests []string // targets that got a copy of the manifest
+	Manifests []string // targets that got a copy of the manifest, or are to with DryRun
 }
 
 // Repair finds what is wrong with a ledger's objects and mends it: shards are rebuilt under new names, on a target whose domain has
@@ -49,35 +49,38 @@ func (w *Worker) Repair(ctx context.Context, id ledger.ID, o RepairOptions) (Rep
 	}
 	w.health.looked(id, out.Findings)
 	away := map[int]bool{} // shards whose target can not be used
+	var todo []int
 	for i := range c.record.Placement {
 		p := &c.record.Placement[i]
 		drained := o.Drain != "" && p.Target == o.Drain
 		if drained || p.Missing || p.Move != nil || c.manifest.Inline == nil && hasFinding(out.Findings, i) {
-			out.Shards = append(out.Shards, i)
+			todo = append(todo, i)
 			away[i] = drained || unreachable(out.Findings, p.Target)
 		}
 	}
 	if c.manifest.Inline != nil {
-		out.Shards = nil
+		todo = nil
 	}
 	if o.DryRun {
-		return out, nil
+		out.Shards = todo
+		out.Manifests, err = w.repairManifests(ctx, id, out.Findings, o)
+		return out, err
 	}
 	var stays []error
-	for _, shard := range out.Shards {
+	for _, shard := range todo {
 		err := w.repairShard(ctx, id, shard, away[shard], o.Drain)
 		if errors.Is(err, errStays) {
 			stays = append(stays, fmt.Errorf("shard %d of ledger %d: %w", shard, id, err))
-			out.Shards = slices.DeleteFunc(slices.Clone(out.Shards), func(i int) bool { return i == shard })
 			continue
 		}
 		if err != nil {
 			return out, fmt.Errorf("repair shard %d of ledger %d: %w", shard, id, err)
 		}
+		out.Shards = append(out.Shards, shard)
 		w.m.repaired.Inc()
 		w.health.repaired(id, shard)
 	}
-	out.Manifests, err = w.repairManifests(ctx, id, out.Findings, o.Drain)
+	out.Manifests, err = w.repairManifests(ctx, id, out.Findings, o)
 	return out, errors.Join(append(stays, err)...)
 }
 
@@ -292,8 +295,9 @@ func (w *Worker) sendShard(ctx context.Context, c *copyOf, shard int, store objs
 	return nil
 }
 
-// repairManifests gives every copy back that is missing or bad, and moves those of a drained or unreachable target.
-func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []Finding, drain string) (copied []string, err error) {
+// repairManifests gives every copy back that is missing or bad, and moves those of a drained or unreachable target. A dry run only says
+// which targets would get one.
+func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []Finding, o RepairOptions) (copied []string, err error) {
 	s, _, err := w.open(ctx, id)
 	if err != nil {
 		return nil, err
@@ -307,7 +311,7 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 	for _, t := range s.record.Manifest.Targets {
 		bad := slices.ContainsFunc(findings, func(f Finding) bool { return f.Target == t && f.Object == key })
 		switch {
-		case t == drain:
+		case t == o.Drain:
 			gone = append(gone, t)
 			continue
 		case bad && unreachable(findings, t):
@@ -315,8 +319,10 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 			continue
 		}
 		if bad && t != good.target { // that one is good again
-			if err := w.copyManifest(ctx, t, good, s.record); err != nil {
-				return copied, err
+			if !o.DryRun {
+				if err := w.copyManifest(ctx, t, good, s.record); err != nil {
+					return copied, err
+				}
 			}
 			copied = append(copied, t)
 		}
@@ -327,7 +333,11 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 		if len(keep) > s.record.Geometry.Parity {
 			break
 		}
-		if p.Target == drain || contains(keep, p.Target) || unreachable(findings, p.Target) || w.isCleaning(s.record, p.Target) {
+		if p.Target == o.Drain || contains(keep, p.Target) || unreachable(findings, p.Target) || w.isCleaning(s.record, p.Target) {
+			continue
+		}
+		if o.DryRun {
+			keep, copied = append(keep, p.Target), append(copied, p.Target)
 			continue
 		}
 		if s.record, s.version, err = w.planManifest(ctx, id, s.record, s.version, p.Target); err != nil {
@@ -349,7 +359,7 @@ func (w *Worker) repairManifests(ctx context.Context, id ledger.ID, findings []F
 			keep = append(keep, t)
 		}
 	}
-	if sameTargets(keep, s.record.Manifest.Targets) {
+	if o.DryRun || sameTargets(keep, s.record.Manifest.Targets) {
 		return copied, errors.Join(causes...)
 	}
 	if len(keep) == 0 {

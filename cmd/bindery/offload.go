@@ -336,7 +336,11 @@ func (t *tier) knowsTarget(ctx context.Context, target string) error {
 			return nil
 		}
 	}
-	return exit(exitUsage, fmt.Errorf("no target %q is configured, and no ledger has anything there: `bindery offload targets ls` lists the targets", target))
+	var known []string
+	for _, p := range t.targets.Places() {
+		known = append(known, p.Target)
+	}
+	return exit(exitUsage, fmt.Errorf("no target %q is configured, and no ledger has anything there; configured are %s", target, strings.Join(known, ", ")))
 }
 
 func newOffloadListCommand(o *tierOptions) *cobra.Command {
@@ -452,6 +456,9 @@ func newOffloadReadCommand(o *tierOptions) *cobra.Command {
 					return exit(exitUsage, fmt.Errorf("%q is no entry id", a))
 				}
 			}
+			if bounds[1] >= 0 && bounds[1] < bounds[0] {
+				return exit(exitUsage, fmt.Errorf("entries %d to %d are no range", bounds[0], bounds[1]))
+			}
 			return o.with(c, func(ctx context.Context, t *tier) error {
 				r, err := t.reader()
 				if err != nil {
@@ -461,11 +468,16 @@ func newOffloadReadCommand(o *tierOptions) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				last := h.LastEntry()
-				if bounds[1] >= 0 {
-					last = min(last, ledger.EntryID(bounds[1]))
+				first, last, end := ledger.EntryID(bounds[0]), ledger.EntryID(bounds[1]), h.LastEntry()
+				switch {
+				case first > 0 && first > end:
+					return fmt.Errorf("ledger %d: entry %d is beyond the last one, %d", id, first, end)
+				case last > end:
+					return fmt.Errorf("ledger %d: the last entry is %d; entries %d to %d are not all there", id, end, first, last)
+				case last < 0:
+					last = end
 				}
-				for e, err := range h.Entries(ctx, ledger.EntryID(bounds[0]), last) {
+				for e, err := range h.Entries(ctx, first, last) {
 					if err != nil {
 						return err
 					}
@@ -560,7 +572,11 @@ func (f *findings) report(c *cobra.Command, output outputFormat) error {
 		if n := len(f.Failed); n > 0 {
 			failed = fmt.Sprintf(", %d failed", n)
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%s looked at, %s%s\n", plural(f.Ledgers, "ledger"), plural(len(f.Findings), "finding"), failed)
+		if f.Ledgers == 0 && failed != "" {
+			fmt.Fprintf(c.OutOrStdout(), "no ledger could be looked at%s\n", failed)
+		} else {
+			fmt.Fprintf(c.OutOrStdout(), "%s looked at, %s%s\n", plural(f.Ledgers, "ledger"), plural(len(f.Findings), "finding"), failed)
+		}
 	}
 	if len(f.Findings) > 0 {
 		return exit(exitFindings, nil)
@@ -589,7 +605,7 @@ func newOffloadRepairCommand(o *tierOptions) *cobra.Command {
 					for _, f := range r.Findings {
 						fmt.Fprintln(c.OutOrStdout(), f)
 					}
-					if err == nil {
+					if err == nil || len(r.Shards)+len(r.Manifests) > 0 {
 						verb := "repaired"
 						if dryRun {
 							verb = "to be repaired"
@@ -742,7 +758,13 @@ func newOffloadDeleteCommand(o *tierOptions) *cobra.Command {
 				}
 			}
 			return o.withWorker(c, nil, func(ctx context.Context, _ *tier, w *offload.Worker) error {
-				return eachLedger(c, ids, func(id ledger.ID) error { return w.Delete(ctx, id) })
+				return eachLedger(c, ids, func(id ledger.ID) error {
+					err := w.Delete(ctx, id)
+					if err == nil {
+						_, err = fmt.Fprintf(c.OutOrStdout(), "ledger %d: deleted; workers remove its objects\n", id)
+					}
+					return err
+				})
 			})
 		},
 	}
@@ -792,6 +814,7 @@ type orphaned struct {
 	Target   string `json:"target"`
 	Kind     string `json:"kind"` // orphan, stray, unclear or deleted
 	Ledger   int64  `json:"ledger"`
+	Attempt  string `json:"attempt"`
 	Bytes    int64  `json:"size_bytes"`
 	Modified string `json:"modified"`
 	Object   string `json:"object"`
@@ -799,7 +822,7 @@ type orphaned struct {
 }
 
 func describeOrphan(x offload.Orphan) orphaned {
-	row := orphaned{Target: x.Target, Kind: "orphan", Ledger: int64(x.Name.Ledger), Bytes: x.Size, Modified: x.Modified.UTC().Format(time.RFC3339), Object: x.Key}
+	row := orphaned{Target: x.Target, Kind: "orphan", Ledger: int64(x.Name.Ledger), Attempt: x.Name.Attempt.String(), Bytes: x.Size, Modified: x.Modified.UTC().Format(time.RFC3339), Object: x.Key}
 	switch {
 	case x.Stray:
 		row.Kind = "stray"
@@ -833,19 +856,25 @@ func newOffloadOrphansCommand(o *tierOptions) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				failed := false
+				failed, young := false, 0
 				out := []orphaned{}
 				for _, x := range list {
 					row := describeOrphan(x)
 					if remove && !x.Stray {
-						if err := w.DeleteOrphan(ctx, x); err != nil {
+						switch err := w.DeleteOrphan(ctx, x); {
+						case errors.Is(err, offload.ErrYoung):
+							young++
+						case err != nil:
 							failed = true
 							fmt.Fprintln(c.ErrOrStderr(), err)
-						} else {
+						default:
 							row.Kind = "deleted"
 						}
 					}
 					out = append(out, row)
+				}
+				if young > 0 {
+					fmt.Fprintf(c.ErrOrStderr(), "%s not deleted: younger than a week\n", plural(young, "object"))
 				}
 				if output == outputJSON {
 					err = printJSON(c.OutOrStdout(), out)
@@ -878,15 +907,23 @@ func newOffloadAdoptCommand(o *tierOptions) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.withWorker(c, nil, func(ctx context.Context, _ *tier, w *offload.Worker) error {
+			return o.withWorker(c, nil, func(ctx context.Context, t *tier, w *offload.Worker) error {
 				list, err := w.Orphans(ctx, "")
 				if err != nil {
 					return err
 				}
 				for _, x := range list {
-					if x.Stray && x.Name.Ledger == id {
-						return w.Adopt(ctx, x, password)
+					if !x.Stray || x.Name.Ledger != id {
+						continue
 					}
+					if err := w.Adopt(ctx, x, password); err != nil {
+						return err
+					}
+					r, _, err := t.records.Read(ctx, id)
+					if err == nil {
+						_, err = fmt.Fprintf(c.OutOrStdout(), "ledger %d: adopted; %s, %s, %s\n", id, r.State, r.Geometry, humanBytes(r.Length))
+					}
+					return err
 				}
 				return fmt.Errorf("no object store has a stray of ledger %d: `bindery offload orphans` lists them", id)
 			})
@@ -914,21 +951,31 @@ func newOffloadInspectCommand() *cobra.Command {
 			}
 			m, err := offload.DecodeManifest(args[0], dir.Body(data)) // of a bucket, or a file of a folder
 			if err != nil {
-				return exit(exitFindings, err)
+				return exit(exitFindings, fmt.Errorf("%w; only objects named manifest are taken apart", err))
+			}
+			type shard struct {
+				Target     string `json:"target"`
+				Generation uint32 `json:"generation"`
+				Length     int64  `json:"length_bytes"`
+				CRC32C     string `json:"crc32c"`
+			}
+			shards := []shard{}
+			for _, s := range m.Shards {
+				shards = append(shards, shard{s.Target, s.Generation, s.Length, fmt.Sprintf("%08x", s.CRC32C)})
 			}
 			return printJSON(c.OutOrStdout(), struct {
-				Ledger   int64           `json:"ledger"`
-				Attempt  string          `json:"attempt"`
-				Last     int64           `json:"last_entry"`
-				Length   int64           `json:"payload_bytes"`
-				Geometry string          `json:"geometry"`
-				Cell     int             `json:"cell_bytes"`
-				Stripes  int             `json:"stripes"`
-				Blocks   int             `json:"blocks"`
-				Writer   string          `json:"writer"`
-				Inline   int             `json:"inline_bytes"`
-				Shards   []offload.Shard `json:"shards"`
-			}{int64(m.Ledger), m.Attempt.String(), int64(m.LastEntry), m.Length, m.Geometry.String(), m.CellBytes, m.Stripes(), m.Blocks(), m.Writer, len(m.Inline), m.Shards})
+				Ledger   int64   `json:"ledger"`
+				Attempt  string  `json:"attempt"`
+				Last     int64   `json:"last_entry"`
+				Length   int64   `json:"payload_bytes"`
+				Geometry string  `json:"geometry"`
+				Cell     int     `json:"cell_bytes"`
+				Stripes  int     `json:"stripes"`
+				Blocks   int     `json:"blocks"`
+				Writer   string  `json:"writer"`
+				Inline   int     `json:"inline_bytes"`
+				Shards   []shard `json:"shards"`
+			}{int64(m.Ledger), m.Attempt.String(), int64(m.LastEntry), m.Length, m.Geometry.String(), m.CellBytes, m.Stripes(), m.Blocks(), m.Writer, len(m.Inline), shards})
 		},
 	}
 }

@@ -13,6 +13,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/binderylog/bindery/internal/vfs"
+	"github.com/binderylog/bindery/offload"
+	"github.com/binderylog/bindery/offload/objstore"
+	"github.com/binderylog/bindery/offload/objstore/dir"
 )
 
 // TestOffloadRoleOfARunningProcess has a process take a ledger out, encrypted, by its policy, and looks at what it shows of that.
@@ -121,7 +126,7 @@ func TestOffloadRoleOfARunningProcess(t *testing.T) {
 	t.Setenv("BINDERY_OFFLOAD__TARGETS", targets)
 	t.Setenv("BINDERY_OFFLOAD__KEY_SOURCE", "file:"+keys)
 	t.Run("a slip of the pen is no news", func(t *testing.T) {
-		fails(t, exitUsage, `no target "t9" is configured`, "offload", "repair", id, "--drain", "t9")
+		fails(t, exitUsage, `no target "t9" is configured, and no ledger has anything there; configured are t1, t2, t3`, "offload", "repair", "--all", "--drain", "t9")
 		fails(t, exitUsage, `no target "t9" is configured`, "offload", "ls", "--target", "t9")
 		fails(t, exitUsage, `--state "released" is none of UPLOADING, COMPLETE, RELEASED, DELETING, damaged`, "offload", "ls", "--state", "released")
 		fails(t, exitFailed, "no target of this id is configured", "offload", "orphans", "--target", "t9")
@@ -135,11 +140,47 @@ func TestOffloadRoleOfARunningProcess(t *testing.T) {
 		require.Equal(t, exitPartial, code)
 		require.JSONEq(t, `{"ledgers": 1, "findings": [], "failed": ["ledger 999: offload: the ledger is not in the tier"]}`, out)
 	})
+	t.Run("only what is there is read", func(t *testing.T) {
+		fails(t, exitUsage, "entries 5 to 3 are no range", "offload", "read", id, "5", "3")
+		fails(t, exitFailed, "entry 999999 is beyond the last one, 78", "offload", "read", id, "999999")
+		fails(t, exitFailed, "the last entry is 78; entries 70 to 80 are not all there", "offload", "read", id, "70", "80")
+		require.Equal(t, string(data[77*4096:]), succeeds(t, "offload", "read", id, "77", "78"))
+	})
+	t.Run("nothing looked at is no success", func(t *testing.T) {
+		code, out, errs := cli("offload", "verify", "999")
+		require.Equal(t, exitFailed, code)
+		require.Equal(t, "no ledger could be looked at, 1 failed\n", out)
+		require.Equal(t, "ledger 999: offload: the ledger is not in the tier\n", errs)
+	})
+	t.Run("orphans", func(t *testing.T) {
+		released, err := parseLedgerID(id)
+		require.NoError(t, err)
+		records := offload.NewRecords(r.views)
+		_, v, err := records.Read(t.Context(), released)
+		require.NoError(t, err)
+		require.NoError(t, records.Remove(t.Context(), released, v))
+		s, err := dir.Open(vfs.OS(), filepath.Join(r.dir, "tier", "t2"), dir.Options{})
+		require.NoError(t, err)
+		_, err = s.Put(t.Context(), offload.ShardName(offload.AttemptID{9}, 77, 0, 0), objstore.NewBody([]byte("left")), objstore.PutOptions{})
+		require.NoError(t, err)
+		code, out, errs := cli("offload", "orphans", "--delete", "--output", "json")
+		require.Zero(t, code, errs)
+		require.Equal(t, "1 object not deleted: younger than a week\n", errs)
+		require.Contains(t, out, `"attempt": "09000000000000000000000000000000"`)
+		require.Equal(t, 1, strings.Count(out, `"kind": "orphan"`))
+		require.Equal(t, 5, strings.Count(out, `"kind": "stray"`), out)
+		require.Equal(t, "ledger "+id+": adopted; RELEASED, 2+1, 320.0 kB\n", succeeds(t, "offload", "adopt", id))
+		require.Equal(t, string(data), succeeds(t, "offload", "read", id))
+		require.NoError(t, s.Delete(t.Context(), offload.ShardName(offload.AttemptID{9}, 77, 0, 0)))
+		require.NoError(t, s.Close())
+	})
 	t.Run("inspect", func(t *testing.T) {
 		files, err := filepath.Glob(filepath.Join(r.dir, "tier", "*", "o1", "*", fmt.Sprintf("*-%016x", n), "manifest"))
 		require.NoError(t, err)
 		require.NotEmpty(t, files)
 		require.Contains(t, succeeds(t, "offload", "inspect", files[0]), fmt.Sprintf(`"ledger": %s,`, other), "with what the folder keeps behind it")
+		require.Contains(t, succeeds(t, "offload", "inspect", files[0]), `"crc32c": "`)
+		fails(t, exitFindings, "only objects named manifest are taken apart", "offload", "inspect", targets)
 	})
 	t.Run("restore", func(t *testing.T) {
 		file := filepath.Join(r.dir, "restored")

@@ -1,6 +1,12 @@
 package offload
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/binderylog/bindery/internal/ledger"
+)
 
 // Errors that callers test for.
 var (
@@ -13,3 +19,20 @@ var (
 	// ErrNoEntry is returned for an entry behind the ledger's end.
 	ErrNoEntry = errors.New("offload: no such entry")
 )
+
+// onTarget and ofLedger add to an error what it is about, unless it begins with that already.
+func onTarget(target string, err error) error { return about("target "+target+": ", err) }
+
+func ofLedger(id ledger.ID, err error) error { return about(fmt.Sprintf("ledger %d: ", id), err) }
+
+func about(what string, err error) error {
+	if strings.HasPrefix(err.Error(), what) {
+		return err
+	}
+	return fmt.Errorf("%s%w", what, err)
+}
+
+// besidesTarget is an error's text where the target has been named already.
+func besidesTarget(target string, err error) string {
+	return strings.TrimPrefix(err.Error(), "target "+target+": ")
+}

@@ -72,7 +72,7 @@ func (f Finding) String() string {
 		s += fmt.Sprintf(" at offset %d", f.Offset)
 	}
 	if f.Err != nil {
-		s += ": " + f.Err.Error()
+		s += ": " + besidesTarget(f.Target, f.Err)
 	}
 	return s
 }
@@ -91,7 +91,7 @@ func (t *tier) load(ctx context.Context, id ledger.ID, r *Record, v metadata.Ver
 	c.codec = &blockCodec{digestSize: size}
 	key, err := unwrap(ctx, t.keys, cmpKey(r.Key, m.Key))
 	if err != nil {
-		return nil, fmt.Errorf("ledger %d: %w", id, err)
+		return nil, ofLedger(id, err)
 	}
 	if key != nil {
 		if c.codec.sealer, err = newSealer(key, id, r.Attempt, 0); err != nil {
@@ -127,7 +127,7 @@ func (t *tier) manifest(ctx context.Context, id ledger.ID, r *Record) (*Manifest
 			return nil, context.Cause(ctx)
 		}
 		t.found(Finding{Ledger: id, Kind: FindingManifest, Target: target, Object: key, Shard: -1, Err: err})
-		causes = append(causes, fmt.Errorf("target %s: %w", target, err))
+		causes = append(causes, onTarget(target, err))
 	}
 	return nil, noManifest(id, causes)
 }
@@ -272,7 +272,7 @@ type shardError struct {
 }
 
 func (e *shardError) Error() string {
-	return fmt.Sprintf("shard %d on target %s: %v", e.shard, e.target, e.err)
+	return fmt.Sprintf("shard %d on target %s: %s", e.shard, e.target, besidesTarget(e.target, e.err))
 }
 
 // Unwrap returns the cause.

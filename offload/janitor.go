@@ -41,7 +41,7 @@ func (w *Worker) Clean(ctx context.Context) (Swept, error) {
 			if ctx.Err() != nil {
 				return s, context.Cause(ctx)
 			}
-			s.Problems = append(s.Problems, fmt.Errorf("ledger %d: %w", l.Ledger, err))
+			s.Problems = append(s.Problems, ofLedger(l.Ledger, err))
 		}
 		seen.add(l.Ledger, l.Record, w.wanting(l.Ledger, l.Record))
 		s.Records++

@@ -3,7 +3,6 @@ package offload
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/internal/ledger"
@@ -36,7 +35,7 @@ func (w *Worker) goodManifest(ctx context.Context, id ledger.ID, r *Record) (*go
 		if err == nil {
 			return g, nil
 		}
-		causes = append(causes, fmt.Errorf("target %s: %w", t, err))
+		causes = append(causes, onTarget(t, err))
 	}
 	return nil, noManifest(id, causes)
 }

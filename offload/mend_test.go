@@ -13,6 +13,7 @@ import (
 	"github.com/binderylog/bindery/offload/objstore"
 	"github.com/binderylog/bindery/offload/objstore/faulty"
 	"github.com/binderylog/bindery/offload/objstore/mem"
+	"github.com/binderylog/bindery/offload/protocol"
 )
 
 // TestDamageOnTheWayIsNotTakenForDamage: whatever is read once with a flipped bit is read again before anything follows from it.
@@ -292,6 +293,19 @@ func TestWhatIsOnNoConfiguredTargetIsNotWhole(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, -1, *s.Ledgers[0].Redundancy)
 	require.Equal(t, map[string]int{"-1": 1, "2": 1}, s.Redundancy)
+}
+
+// TestNothingIsNamedTwice: errors say once which ledger and which target they are about.
+func TestNothingIsNamedTwice(t *testing.T) {
+	at := &objstore.Error{Kind: objstore.KindUnreachable, Target: "t5", Op: objstore.OpHead, Key: "k", Err: errors.New("connection refused")}
+	require.Equal(t, at.Error(), onTarget("t5", at).Error())
+	require.Equal(t, "target t5: other", onTarget("t5", errors.New("other")).Error())
+	require.ErrorIs(t, onTarget("t4", at), at)
+	require.Equal(t, "shard 2 on target t5: head k: unreachable: connection refused", (&shardError{shard: 2, target: "t5", err: at}).Error())
+	require.Equal(t, "ledger 9: unreachable: k on target t5: head k: unreachable: connection refused", Finding{Ledger: 9, Kind: FindingUnchecked, Target: "t5", Object: "k", Err: at}.String())
+	stopped := &StoppedError{Ledger: 9, Reason: protocol.Busy, Err: ofLedger(9, ErrNotOffloaded)}
+	require.Equal(t, 1, strings.Count(stopped.Error(), "ledger 9: "))
+	require.Equal(t, stopped.Error(), ofLedger(9, stopped).Error())
 }
 
 var errBookiesDown = errors.New("bookies are down")

@@ -294,7 +294,7 @@ func (t *tier) fetchPage(ctx context.Context, c *copyOf, n int) (*page, error) {
 			return nil, context.Cause(ctx)
 		}
 		t.found(Finding{Ledger: c.id, Kind: FindingManifest, Target: target, Object: key, Shard: -1, Err: err})
-		causes = append(causes, fmt.Errorf("target %s: %w", target, err))
+		causes = append(causes, onTarget(target, err))
 	}
 	return nil, noManifest(c.id, causes)
 }

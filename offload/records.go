@@ -129,7 +129,7 @@ type LedgerCond struct {
 func (r *Records) Write(ctx context.Context, id ledger.ID, rec *Record, v metadata.Version, cond LedgerCond) (metadata.Version, error) {
 	value, err := EncodeRecord(rec)
 	if err != nil {
-		return 0, fmt.Errorf("ledger %d: %w", id, err)
+		return 0, ofLedger(id, err)
 	}
 	t := r.txn(id, cond)
 	t.Puts = []metadata.Put{{Key: r.Key(id), Value: value, Version: v}}

@@ -75,7 +75,7 @@ func (w *Worker) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 			continue
 		}
 		if err != nil {
-			out.Problems = append(out.Problems, fmt.Errorf("ledger %d: %w", d.id, err))
+			out.Problems = append(out.Problems, ofLedger(d.id, err))
 		}
 		shards := map[int]bool{}
 		for _, f := range findings {
@@ -102,7 +102,7 @@ func (w *Worker) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 			if ctx.Err() != nil {
 				return out, context.Cause(ctx)
 			}
-			out.Problems = append(out.Problems, fmt.Errorf("ledger %d: %w", r.id, err))
+			out.Problems = append(out.Problems, ofLedger(r.id, err))
 			continue
 		}
 		out.Repaired++

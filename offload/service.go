@@ -3,7 +3,6 @@ package offload
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -204,7 +203,7 @@ func (s *Service) ledger(id ledger.ID) {
 	case errors.As(err, &stopped) && stopped.Err == nil:
 		s.w.o.Logger.Debug("ledger stays as it is", "ledger", int64(id), "reason", stopped.Reason.String())
 	default:
-		s.warn("ledger could not be moved on; it is tried again", fmt.Errorf("ledger %d: %w", id, err))
+		s.warn("ledger could not be moved on; it is tried again", ofLedger(id, err))
 	}
 }
 

@@ -322,7 +322,7 @@ func (u *upload) putManifests(ctx context.Context, encoded []byte) ([]string, er
 			case errors.Is(err, errForeign):
 				return nil, err
 			default:
-				causes = append(causes, fmt.Errorf("target %s: %w", u.targets[i], err))
+				causes = append(causes, onTarget(u.targets[i], err))
 			}
 		}
 	}

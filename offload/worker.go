@@ -9,6 +9,7 @@ import (
 	"iter"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -214,7 +215,7 @@ type StoppedError struct {
 func (e *StoppedError) Error() string {
 	s := fmt.Sprintf("ledger %d: %s", e.Ledger, e.Reason)
 	if e.Err != nil {
-		s += ": " + e.Err.Error()
+		s += ": " + strings.TrimPrefix(e.Err.Error(), fmt.Sprintf("ledger %d: ", e.Ledger))
 	}
 	return s
 }
@@ -483,7 +484,7 @@ func (w *Worker) begin(ctx context.Context, j *job, x protocol.Write) (*Record, 
 	m := j.seen.meta
 	stored, err := metadata.EncodeLedger(m)
 	if err != nil {
-		return nil, fmt.Errorf("ledger %d: %w", j.id, err)
+		return nil, ofLedger(j.id, err)
 	}
 	if j.begin == nil {
 		g := w.o.Geometry
@@ -496,7 +497,7 @@ func (w *Worker) begin(ctx context.Context, j *job, x protocol.Write) (*Record, 
 			_, _ = rand.Read(dataKey) // never fails
 			k, err := w.o.Keys.Wrap(ctx, dataKey)
 			if err != nil {
-				return nil, fmt.Errorf("ledger %d: %w", j.id, err)
+				return nil, ofLedger(j.id, err)
 			}
 			j.key = &k
 		}
@@ -513,7 +514,7 @@ func (w *Worker) begin(ctx context.Context, j *job, x protocol.Write) (*Record, 
 		r.inherit(old, x.Discard, now)
 	}
 	if _, err := EncodeRecord(r); err != nil {
-		return nil, fmt.Errorf("ledger %d: %w", j.id, err)
+		return nil, ofLedger(j.id, err)
 	}
 	if !j.noted {
 		if err := w.notes.begin(ctx, x.Attempt, j.id, *j.begin); err != nil {
@@ -553,7 +554,7 @@ func (r *Record) inherit(old *Record, discard bool, now int64) {
 func (w *Worker) complete(j *job) (*Record, error) {
 	stored, err := metadata.EncodeLedger(j.seen.meta)
 	if err != nil {
-		return nil, fmt.Errorf("ledger %d: %w", j.id, err)
+		return nil, ofLedger(j.id, err)
 	}
 	r := j.seen.record.Clone()
 	r.State, r.CompletedAt, r.Manifest, r.Inline, r.LedgerMetadata = StateComplete, w.o.now().UnixMilli(), j.manifest, j.inline, stored

@@ -23,6 +23,7 @@ type circuit struct {
 	failed  int                 // of the ring
 	until   time.Time           // open until then; zero: closed
 	probing bool                // one request is out to see
+	last    error               // the last failure
 }
 
 // enter says whether a request may be sent, and whether it is the probe.
@@ -47,8 +48,8 @@ const (
 	outcomeBad
 )
 
-// leave notes what became of a request.
-func (c *circuit) leave(now time.Time, probe bool, o outcome) {
+// leave notes what became of a request, and why if it failed.
+func (c *circuit) leave(now time.Time, probe bool, o outcome, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if probe {
@@ -64,11 +65,19 @@ func (c *circuit) leave(now time.Time, probe bool, o outcome) {
 		c.noteLocked(false)
 	case o == outcomeBad:
 		c.row++
+		c.last = err
 		c.noteLocked(true)
 		if probe || c.until.IsZero() && (c.row >= circuitRow || c.n >= circuitWindow && c.failed >= circuitHalf) {
 			c.until = now.Add(circuitOpen)
 		}
 	}
+}
+
+// why is the last failure.
+func (c *circuit) why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
 }
 
 func (c *circuit) noteLocked(bad bool) {

@@ -135,6 +135,7 @@ func TestStatement41CircuitOpensForOneTargetAndComesBack(t *testing.T) {
 		start := time.Now()
 		_, err := bad.GetRange(ctx, "a", 0, make([]byte, 1))
 		require.Equal(t, objstore.KindCircuitOpen, objstore.KindOf(err))
+		require.ErrorContains(t, err, "the last was get a: credentials", "why it is open")
 		require.Zero(t, time.Since(start), "a read does not wait")
 		require.Equal(t, sent, f.Count(), "and nothing is sent")
 		_, err = good.GetRange(ctx, "a", 0, make([]byte, 1))

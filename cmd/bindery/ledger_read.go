@@ -133,13 +133,17 @@ func (o *ledgerReadOptions) run(c *cobra.Command, arg string) error {
 	})
 }
 
-// relaxCollector lets the collector wait longer, unless the environment says how long. Nearly nothing of what is read stays
-// alive, so that it would run at every few MiB: 8 % of the time of a read that the processors limit.
+// relaxCollector lets the collector wait longer, up to readMemory, unless the environment says how long. Nearly nothing of what is
+// read stays alive, so that it would run at every few MiB: 8 % of the time of a read that the processors limit.
 func relaxCollector() {
-	if os.Getenv("GOGC") == "" {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(400)
+		debug.SetMemoryLimit(readMemory)
 	}
 }
+
+// readMemory is where the collector works harder again.
+const readMemory = 192 << 20
 
 // writeEntries prints a sequence and flushes, also before an error: what came before it is right.
 func writeEntries(seq iter.Seq2[ledgerclient.Entry, error], out *entryWriter) error {

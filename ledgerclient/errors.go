@@ -21,6 +21,8 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrNoSuchLedger is returned when the metadata store has no record of the ledger.
 	ErrNoSuchLedger = errors.New("no such ledger")
+	// ErrOffloaded is matched, besides ErrNoSuchLedger, when only the object stores have the ledger and this client knows none.
+	ErrOffloaded = errors.New("offloaded: only the object stores have the ledger, and none is named; set BINDERY_OFFLOAD__TARGETS, or Options.Offload in a program")
 	// ErrNoSuchEntry is returned for an entry beyond the end, or when every bookie of its write set denies having it.
 	ErrNoSuchEntry = errors.New("no such entry")
 	// ErrNotEnoughBookies is returned when an ensemble, or an ack quorum, can not be had from the bookies that are up.

@@ -38,10 +38,14 @@ func (c *Client) Open(ctx context.Context, id LedgerID, o OpenOptions) (*Reader,
 		return nil, err
 	}
 	r, err := c.openOnBookies(ctx, id, o)
-	if c.tier != nil && errors.Is(err, ErrNoSuchLedger) { // it has moved, maybe since we have read its record
-		if r, err = c.openReleased(ctx, id, o); err != nil {
-			err = about("open", id, err)
-		}
+	if !errors.Is(err, ErrNoSuchLedger) {
+		return r, err
+	}
+	if c.tier == nil {
+		return nil, c.explainAbsence(ctx, id, err)
+	}
+	if r, err = c.openReleased(ctx, id, o); err != nil { // it has moved, maybe since we have read its record
+		err = about("open", id, err)
 	}
 	return r, err
 }

@@ -38,6 +38,14 @@ func (c *Client) openTier(ctx context.Context, id LedgerID) (*offload.Handle, er
 	return h, nil
 }
 
+// explainAbsence says of a ledger without a record that the tier has it, if so, to who knows no targets.
+func (c *Client) explainAbsence(ctx context.Context, id LedgerID, err error) error {
+	if _, rerr := c.OffloadRecords().Offloaded(ctx, id); rerr != nil {
+		return err
+	}
+	return about("open", id, &kindError{text: ErrOffloaded.Error(), kind: ErrNoSuchLedger, err: ErrOffloaded})
+}
+
 // openReleased opens a ledger whose record is gone: bookies have it no longer, the tier may.
 func (c *Client) openReleased(ctx context.Context, id LedgerID, o OpenOptions) (*Reader, error) {
 	h, err := c.openTier(ctx, id)

@@ -124,6 +124,8 @@ func TestLedgerThatMovesToTheTier(t *testing.T) {
 	require.Equal(t, StateClosed, m.State)
 	_, err = plain.Open(ctx, id, OpenOptions{Admin: true})
 	require.ErrorIs(t, err, ErrNoSuchLedger, "for who does not know the tier it does not exist")
+	require.ErrorIs(t, err, ErrOffloaded, "and why is said")
+	require.EqualError(t, err, fmt.Sprintf("open ledger %d: %s", id, ErrOffloaded))
 
 	_, err = client.Create(ctx, CreateOptions{ID: &id})
 	require.ErrorIs(t, err, ErrLedgerExists, "its record is gone, its entries are not")

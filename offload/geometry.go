@@ -79,6 +79,15 @@ func (g Geometry) Tolerates(domains int) int {
 	return g.Parity / perDomain
 }
 
+// crowded says what it means that a domain gets several shards; empty: none does.
+func (g Geometry) crowded(domains int) string {
+	if domains < 1 || g.Shards() <= domains {
+		return ""
+	}
+	return fmt.Sprintf("geometry %s: %d shards in %d domains put up to %d in one: only %d of the domains may be lost instead of %d, which take %d domains",
+		g, g.Shards(), domains, (g.Shards()+domains-1)/domains, g.Tolerates(domains), g.Parity, g.Shards())
+}
+
 // Place is a target as placement sees it.
 type Place struct {
 	Target string // id

@@ -64,6 +64,13 @@ func TestStatement38GeometryThatCanNotHoldIsRefusedWithTheNumbers(t *testing.T) 
 	require.ErrorContains(t, Geometry{1, 0}.Check(nil, 0, false), "no target")
 }
 
+func TestACrowdedDomainIsSaid(t *testing.T) {
+	for _, g := range []Geometry{{4, 2}, {1, 0}, {2, 2}} {
+		require.Empty(t, g.crowded(6))
+	}
+	require.Equal(t, "geometry 5+2: 7 shards in 6 domains put up to 2 in one: only 1 of the domains may be lost instead of 2, which take 7 domains", Geometry{5, 2}.crowded(6))
+}
+
 func TestSpread(t *testing.T) {
 	ps := places("x", "y", "x", "z", "y", "x")
 	domainOf := map[string]string{}

@@ -192,8 +192,14 @@ func NewWorker(o Options) (*Worker, error) {
 		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), pages: newPageCache(pageCacheBytes), m: m}, absent: newSightings(), health: newHealth(), progress: newProgressBook(),
 	}
 	m.addProgress(w.Progress)
+	if says := w.Crowded(); says != "" {
+		o.Logger.Warn(says)
+	}
 	return w, nil
 }
+
+// Crowded says, if a domain gets several shards of a ledger, how many lost domains are survived.
+func (w *Worker) Crowded() string { return w.o.Geometry.crowded(Domains(w.o.Targets.places)) }
 
 // Close closes the intents log. Nothing may be under way.
 func (w *Worker) Close() error { return w.notes.log.Close() }

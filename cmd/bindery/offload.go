@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,18 +130,20 @@ func newOffloadTargetsCommand(o *tierOptions) *cobra.Command {
 				type place struct {
 					Target string `json:"target"`
 					Domain string `json:"domain"`
+					Kind   string `json:"kind"` // dir or s3
+					Where  string `json:"where"`
 				}
 				list := []place{}
-				for _, p := range t.targets.Places() {
-					list = append(list, place(p))
+				for i, p := range t.targets.Places() {
+					list = append(list, place{p.Target, p.Domain, t.targets.Where[i].Kind, t.targets.Where[i].Name})
 				}
 				return printJSON(c.OutOrStdout(), list)
 			}
 			var rows [][]string
-			for _, p := range t.targets.Places() {
-				rows = append(rows, []string{p.Target, p.Domain})
+			for i, p := range t.targets.Places() {
+				rows = append(rows, []string{p.Target, p.Domain, t.targets.Where[i].Kind, t.targets.Where[i].Name})
 			}
-			return printTable(c.OutOrStdout(), []string{"target", "domain"}, rows)
+			return printTable(c.OutOrStdout(), []string{"target", "domain", "kind", "where"}, rows)
 		},
 	}
 	addOutputFlag(ls, &output)
@@ -232,6 +235,9 @@ func newOffloadLedgerCommand(o *tierOptions) *cobra.Command {
 				wo.Entries = countEntries(source, func(n int) { p.add(n) })
 			}
 			return o.withWorker(c, change, func(ctx context.Context, t *tier, w *offload.Worker) error {
+				if says := w.Crowded(); says != "" {
+					fmt.Fprintln(c.ErrOrStderr(), "warning:", says)
+				}
 				return eachLedger(c, ids, func(id ledger.ID) error {
 					total := int64(0)
 					if m, err := t.client.Metadata(ctx, id); err == nil {
@@ -325,7 +331,13 @@ func listedStates() (out []string) {
 // knowsTarget refuses the name of a target that is neither configured nor in a record, as a slip of the pen is: nothing being there would
 // be taken for news about another one. "" is no name.
 func (t *tier) knowsTarget(ctx context.Context, target string) error {
-	if target == "" || slices.ContainsFunc(t.targets.Places(), func(p offload.Place) bool { return p.Target == target }) {
+	var known []string
+	if t.targets != nil {
+		for _, p := range t.targets.Places() {
+			known = append(known, p.Target)
+		}
+	}
+	if target == "" || slices.Contains(known, target) {
 		return nil
 	}
 	for l, err := range t.records.All(ctx) {
@@ -336,11 +348,7 @@ func (t *tier) knowsTarget(ctx context.Context, target string) error {
 			return nil
 		}
 	}
-	var known []string
-	for _, p := range t.targets.Places() {
-		known = append(known, p.Target)
-	}
-	return exit(exitUsage, fmt.Errorf("no target %q is configured, and no ledger has anything there; configured are %s", target, strings.Join(known, ", ")))
+	return exit(exitUsage, fmt.Errorf("no target %q is configured, and no ledger has anything there; configured are: %s", target, cmp.Or(strings.Join(known, ", "), "none")))
 }
 
 func newOffloadListCommand(o *tierOptions) *cobra.Command {
@@ -353,7 +361,7 @@ func newOffloadListCommand(o *tierOptions) *cobra.Command {
 			if state != "" && !slices.Contains(listedStates(), state) {
 				return exit(exitUsage, fmt.Errorf("--state %q is none of %s", state, strings.Join(listedStates(), ", ")))
 			}
-			return o.with(c, func(ctx context.Context, t *tier) error {
+			return o.withRecords(c, func(ctx context.Context, t *tier) error {
 				if err := t.knowsTarget(ctx, target); err != nil {
 					return err
 				}

@@ -126,7 +126,7 @@ func TestOffloadRoleOfARunningProcess(t *testing.T) {
 	t.Setenv("BINDERY_OFFLOAD__TARGETS", targets)
 	t.Setenv("BINDERY_OFFLOAD__KEY_SOURCE", "file:"+keys)
 	t.Run("a slip of the pen is no news", func(t *testing.T) {
-		fails(t, exitUsage, `no target "t9" is configured, and no ledger has anything there; configured are t1, t2, t3`, "offload", "repair", "--all", "--drain", "t9")
+		fails(t, exitUsage, `no target "t9" is configured, and no ledger has anything there; configured are: t1, t2, t3`, "offload", "repair", "--all", "--drain", "t9")
 		fails(t, exitUsage, `no target "t9" is configured`, "offload", "ls", "--target", "t9")
 		fails(t, exitUsage, `--state "released" is none of UPLOADING, COMPLETE, RELEASED, DELETING, damaged`, "offload", "ls", "--state", "released")
 		fails(t, exitFailed, "no target of this id is configured", "offload", "orphans", "--target", "t9")
@@ -134,6 +134,16 @@ func TestOffloadRoleOfARunningProcess(t *testing.T) {
 		fails(t, exitUsage, "is negative", "offload", "scrub", "--older", "-1s")
 		require.JSONEq(t, "[]", succeeds(t, "offload", "orphans", "--output", "json"))
 		require.Contains(t, succeeds(t, "offload", "targets", "ls", "--output", "json"), `"target": "t1"`)
+		require.Contains(t, succeeds(t, "offload", "targets", "ls"), "dir   "+filepath.Join(r.dir, "tier", "t1")+"\n")
+		_, _, errs := cli("offload", "ledger", other, "--geometry", "2+2")
+		require.Equal(t, "warning: geometry 2+2: 4 shards in 3 domains put up to 2 in one: only 1 of the domains may be lost instead of 2, which take 4 domains\n", errs)
+	})
+	t.Run("without targets", func(t *testing.T) {
+		t.Setenv("BINDERY_OFFLOAD__TARGETS", "")
+		require.Contains(t, succeeds(t, "offload", "ls"), "RELEASED")
+		fails(t, exitUsage, `no target "t9" is configured, and no ledger has anything there; configured are: none`, "offload", "ls", "--target", "t9")
+		fails(t, exitUsage, "no object stores are named", "offload", "verify", id)
+		fails(t, exitFailed, "ledger "+id+": offloaded: only the object stores have the ledger, and none is named; set BINDERY_OFFLOAD__TARGETS", "ledger", "read", id)
 	})
 	t.Run("what could not be looked at is said", func(t *testing.T) {
 		code, out, _ := cli("offload", "verify", id, "999", "--output", "json")

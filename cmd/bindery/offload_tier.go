@@ -117,6 +117,16 @@ func (o *tierOptions) with(c *cobra.Command, f func(ctx context.Context, t *tier
 	return errors.Join(err, files.targets.Close())
 }
 
+// withRecords is with for commands that do without object stores, if none are named: t.targets is nil then.
+func (o *tierOptions) withRecords(c *cobra.Command, f func(ctx context.Context, t *tier) error) error {
+	if o.settings.complete(o.cluster.metadata).targets != "" {
+		return o.with(c, f)
+	}
+	return o.cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
+		return f(ctx, &tier{client: client, records: client.OffloadRecords()})
+	})
+}
+
 // withWorker runs f with a worker whose notes lie in a directory that goes afterwards: what a command leaves unfinished a
 // janitor cleans up.
 func (o *tierOptions) withWorker(c *cobra.Command, change func(*offload.Options), f func(ctx context.Context, t *tier, w *offload.Worker) error) error {

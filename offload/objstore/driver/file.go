@@ -58,8 +58,26 @@ type credentials struct {
 type Targets struct {
 	*offload.Targets
 	Stores []*objstore.Target // in the order of the file
+	Where  []Location         // of each of them
 	// Down says which folders can not be used now, such as those that are not mounted. They may be, later; a few of them are what parity is for.
 	Down []error
+}
+
+// Location is where a target's objects are.
+type Location struct {
+	Kind string // "dir" or "s3"
+	Name string // the folder, or endpoint and bucket; with the prefix
+}
+
+func (o *Options) location() Location {
+	kind, name := "dir", o.Dir
+	if o.Dir == "" {
+		kind, name = "s3", strings.TrimRight(o.S3.Endpoint, "/")+"/"+o.S3.Bucket
+	}
+	if prefix := strings.Trim(o.Prefix, "/"); prefix != "" {
+		name += "/" + prefix
+	}
+	return Location{kind, name}
 }
 
 // Close closes every store.
@@ -151,7 +169,7 @@ func openAll(list []configured) (_ *Targets, err error) {
 		if err != nil {
 			return nil, err
 		}
-		t.Stores = append(t.Stores, s)
+		t.Stores, t.Where = append(t.Stores, s), append(t.Where, c.location())
 		for _, other := range list[:i] {
 			if other.Target.ID != c.Target.ID && other.samePlace(&c.Options) {
 				return nil, fmt.Errorf("offload targets %s and %s are the same place: what is removed from one would be gone from both; take one of them out", other.Target.ID, c.Target.ID)

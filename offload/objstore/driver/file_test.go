@@ -44,6 +44,7 @@ credentials = { source = "env", env_prefix = "MINIO" }
 	require.NoError(t, err)
 	require.Equal(t, []offload.Place{{Target: "a", Domain: "east"}, {Target: "b", Domain: "target b"}, {Target: "minio", Domain: "target minio"}}, all.Places())
 	require.Len(t, all.Stores, 3)
+	require.Equal(t, []Location{{"dir", dir + "/a/t1"}, {"dir", dir + "/c/bk/prod"}, {"s3", "https://minio.example:9000/ledgers"}}, all.Where)
 	require.NoError(t, all.Close())
 
 	for text, want := range map[string]string{

@@ -73,7 +73,7 @@ func (osFS) Stat(name string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{Size: st.Size(), Dir: st.IsDir()}, nil
+	return Info{Size: st.Size(), Dir: st.IsDir(), Special: !st.IsDir() && !st.Mode().IsRegular()}, nil
 }
 
 func (osFS) SyncDir(dir string) error { return syncDirOS(dir) }

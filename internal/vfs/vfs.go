@@ -50,8 +50,9 @@ type Usage struct {
 
 // Info describes a file.
 type Info struct {
-	Size int64
-	Dir  bool
+	Size    int64
+	Dir     bool
+	Special bool // a pipe, a device or a socket: opening or reading it may wait for ever
 }
 
 // FS is a file system.

@@ -101,6 +101,9 @@ func openFooter(fsys vfs.FS, path string) (vfs.File, footer, error) {
 	if in.Dir {
 		return nil, footer{}, errFolder
 	}
+	if in.Special {
+		return nil, footer{}, fmt.Errorf("%w: %s is a pipe, a device or a socket", errForeign, path)
+	}
 	f, err := fsys.Open(path, vfs.Mode{})
 	if err != nil {
 		return nil, footer{}, err

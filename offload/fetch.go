@@ -52,6 +52,7 @@ const (
 	FindingManifest  FindingKind = "manifest"    // a copy of the manifest is missing or bad
 	FindingUnchecked FindingKind = "unreachable" // it could not be looked at
 	FindingContent   FindingKind = "content"     // all checksums hold, but it is not what was read from the bookies
+	FindingLost      FindingKind = "unreadable"  // fewer shards are good than it takes to read the ledger
 	FindingPlacement FindingKind = "placement"   // it lies where the domains do not allow it
 )
 
@@ -67,7 +68,13 @@ type Finding struct {
 }
 
 func (f Finding) String() string {
-	s := fmt.Sprintf("ledger %d: %s: %s on target %s", f.Ledger, f.Kind, f.Object, f.Target)
+	s := fmt.Sprintf("ledger %d: %s", f.Ledger, f.Kind)
+	if f.Object != "" {
+		s += ": " + f.Object
+	}
+	if f.Target != "" {
+		s += " on target " + f.Target
+	}
 	if f.Kind == FindingCell {
 		s += fmt.Sprintf(" at offset %d", f.Offset)
 	}

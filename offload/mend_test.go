@@ -47,7 +47,7 @@ func TestDamageOnTheWayIsNotTakenForDamage(t *testing.T) {
 	}
 	findings, err := x.Verify(t.Context(), l.id, VerifyFull)
 	require.NoError(t, err)
-	require.Len(t, findings, 3, "twice is damage")
+	require.Len(t, findings, 4, "twice is damage, and too much of it")
 	require.Equal(t, FindingCell, findings[0].Kind)
 }
 
@@ -306,6 +306,55 @@ func TestNothingIsNamedTwice(t *testing.T) {
 	stopped := &StoppedError{Ledger: 9, Reason: protocol.Busy, Err: ofLedger(9, ErrNotOffloaded)}
 	require.Equal(t, 1, strings.Count(stopped.Error(), "ledger 9: "))
 	require.Equal(t, stopped.Error(), ofLedger(9, stopped).Error())
+}
+
+// TestALookIsRemembered: what it found lost stands in the record until a full look or a repair finds it well, and a ledger that can not be
+// read is called so.
+func TestALookIsRemembered(t *testing.T) {
+	w, l := offloaded(t, 6, Geometry{4, 2}, ledgerSpec{sizes: even(3000, 100)})
+	x := w.worker("x", nil)
+	defer x.Close()
+	unreadable := func(level VerifyLevel) (out []string) {
+		findings, err := x.Verify(t.Context(), l.id, level)
+		require.NoError(t, err)
+		for _, f := range findings {
+			if f.Kind == FindingLost {
+				out = append(out, f.String())
+			}
+		}
+		return out
+	}
+	lost := func() int { return w.record(l.id).Lacking() }
+	target, key := w.shard(l, 0)
+	require.NoError(t, w.stores[target].Delete(t.Context(), key))
+	require.Empty(t, unreadable(VerifyHead))
+	require.Equal(t, 1, lost())
+	second, other := w.shard(l, 1)
+	w.damage(second, other, 50)
+	require.Empty(t, unreadable(VerifyFull))
+	require.Equal(t, 2, lost())
+	require.Empty(t, unreadable(VerifyHead))
+	require.Equal(t, 2, lost(), "bytes were not looked at")
+	third, away := w.shard(l, 2)
+	w.faults[third].Set(faulty.OnKey(away, faulty.Always(faulty.Fail(objstore.KindUnreachable))))
+	require.Equal(t, []string{fmt.Sprintf("ledger %d: unreadable: 3 of 6 shards are good, 4 are needed", l.id)}, unreadable(VerifyFull))
+	require.Equal(t, 2, lost(), "out of reach is not lost")
+	w.healed()
+	require.Zero(t, w.record(l.id).Missing(), "reads and releases go by what they find themselves")
+	done, err := x.Repair(t.Context(), l.id, RepairOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1}, done.Shards)
+	require.Zero(t, lost())
+	// A shard that comes back by itself.
+	w.faults[third].Set(faulty.OnKey(away, faulty.Always(faulty.Fail(objstore.KindNotFound))))
+	require.Empty(t, unreadable(VerifyHead))
+	require.Equal(t, 1, lost())
+	w.healed()
+	done, err = x.Repair(t.Context(), l.id, RepairOptions{})
+	require.NoError(t, err)
+	require.Empty(t, done.Shards)
+	require.Zero(t, lost())
+	w.requireReadable(l)
 }
 
 var errBookiesDown = errors.New("bookies are down")

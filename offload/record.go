@@ -69,6 +69,7 @@ type Placement struct {
 	Target     string
 	Generation uint32
 	Missing    bool  // written without it, or lost: to be repaired, and not releasable until then
+	Lost       bool  // a look found it gone or damaged; for people: what reads and repairs do, they find out by themselves
 	Move       *Move // a repair under way
 	Unknown    []byte
 }
@@ -113,6 +114,17 @@ func (r *Record) Missing() int {
 	n := 0
 	for i := range r.Placement {
 		if r.Placement[i].Missing {
+			n++
+		}
+	}
+	return n
+}
+
+// Lacking is the number of shards that are not there, or were found gone or damaged.
+func (r *Record) Lacking() int {
+	n := 0
+	for i := range r.Placement {
+		if !r.Inline && (r.Placement[i].Missing || r.Placement[i].Lost) {
 			n++
 		}
 	}
@@ -236,6 +248,7 @@ func (p *Placement) encode() []byte {
 	if p.Move != nil {
 		b = putBytes(b, 4, putInt(putBytes(nil, 1, []byte(p.Move.Target)), 2, int64(p.Move.Generation)))
 	}
+	b = putBool(b, 5, p.Lost)
 	return append(b, p.Unknown...)
 }
 
@@ -386,6 +399,8 @@ func (p *Placement) field(f protofield.Field) (err error) {
 			}
 			return nil
 		})
+	case f.Is(5):
+		p.Lost = f.Varint != 0
 	default:
 		p.Unknown = append(p.Unknown, f.Raw...)
 	}

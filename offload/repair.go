@@ -40,7 +40,7 @@ func (w *Worker) Repair(ctx context.Context, id ledger.ID, o RepairOptions) (Rep
 		return out, &StoppedError{Ledger: id, Reason: protocol.Busy}
 	}
 	defer lock.Release(ctx)
-	_, c, err := w.open(ctx, id)
+	s, c, err := w.open(ctx, id)
 	if err != nil {
 		return out, err
 	}
@@ -65,6 +65,11 @@ func (w *Worker) Repair(ctx context.Context, id ledger.ID, o RepairOptions) (Rep
 		out.Shards = todo
 		out.Manifests, err = w.repairManifests(ctx, id, out.Findings, o)
 		return out, err
+	}
+	if len(todo) == 0 { // what was lost once may be back
+		if err := w.note(ctx, id, &s, o.Level, out.Findings); err != nil {
+			return out, err
+		}
 	}
 	var stays []error
 	for _, shard := range todo {

@@ -51,7 +51,7 @@ func (w *Worker) wanting(id ledger.ID, r *Record) wanting {
 		return out
 	}
 	for i := range r.Placement {
-		if p := &r.Placement[i]; p.Missing || bad[i] || w.o.Targets.byID[p.Target] == nil {
+		if p := &r.Placement[i]; p.Missing || p.Lost || bad[i] || w.o.Targets.byID[p.Target] == nil {
 			out.shards++
 		}
 	}

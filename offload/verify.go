@@ -75,12 +75,8 @@ func (w *Worker) verify(ctx context.Context, id ledger.ID, level VerifyLevel, co
 		return findings, err
 	}
 	w.health.looked(id, findings)
-	if level == VerifyFull && len(findings) == 0 {
-		r := s.record.Clone()
-		r.VerifiedAt = w.o.now().UnixMilli()
-		if _, err := w.o.Records.Write(ctx, id, r, s.version, LedgerCond{}); err != nil && !errors.Is(err, metadata.ErrVersion) && !errors.Is(err, metadata.ErrUnknownOutcome) {
-			return nil, err
-		}
+	if err := w.note(ctx, id, &s, level, findings); err != nil {
+		return nil, err
 	}
 	if bookies == nil || bookies.err == nil {
 		return findings, nil
@@ -89,6 +85,33 @@ func (w *Worker) verify(ctx context.Context, id ledger.ID, level VerifyLevel, co
 		return findings, nil // released meanwhile: the bookies need not have it any more
 	}
 	return findings, fmt.Errorf("ledger %d could not be compared with its bookies: %w", id, bookies.err)
+}
+
+// note writes what a look found into the record, if that is still as it was: which shards are lost, which only a full look takes back, and
+// when everything was good.
+func (w *Worker) note(ctx context.Context, id ledger.ID, s *seen, level VerifyLevel, findings []Finding) error {
+	r := s.record.Clone()
+	changed := level == VerifyFull && len(findings) == 0
+	if changed {
+		r.VerifiedAt = w.o.now().UnixMilli()
+	}
+	for i := range r.Placement {
+		p := &r.Placement[i]
+		lost := slices.ContainsFunc(findings, func(f Finding) bool {
+			return f.Shard == i && (f.Kind == FindingMissing || f.Kind == FindingShort || f.Kind == FindingCell)
+		})
+		away := slices.ContainsFunc(findings, func(f Finding) bool { return f.Shard == i && f.Kind == FindingUnchecked })
+		if lost != p.Lost && (lost || level == VerifyFull && !away) {
+			p.Lost, changed = lost, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	if _, err := w.o.Records.Write(ctx, id, r, s.version, LedgerCond{}); err != nil && !errors.Is(err, metadata.ErrVersion) && !errors.Is(err, metadata.ErrUnknownOutcome) {
+		return err
+	}
+	return nil
 }
 
 // verify looks at a ledger's objects. Findings are in the order of shards and offsets; the error is the context's.
@@ -110,6 +133,9 @@ func (t *tier) verify(ctx context.Context, c *copyOf, level VerifyLevel, rate *p
 	if ctx.Err() != nil {
 		return v.findings, context.Cause(ctx)
 	}
+	if g := c.manifest.Geometry; v.worst > g.Parity || len(v.bad) > g.Parity {
+		v.add(Finding{Kind: FindingLost, Shard: -1, Err: fmt.Errorf("%d of %d shards are good, %d are needed", g.Shards()-max(v.worst, len(v.bad)), g.Shards(), g.Data)})
+	}
 	return v.findings, nil
 }
 
@@ -119,6 +145,7 @@ type verification struct {
 	rate     *pace.Bucket
 	findings []Finding
 	bad      map[int]bool // shards that need not be read
+	worst    int          // the most cells of one stripe that are not good
 	bookies  *comparison  // nil: only the tier is looked at
 }
 
@@ -326,15 +353,20 @@ func (v *verification) full(ctx context.Context) {
 	}
 	for stripe := range c.manifest.stripes {
 		cells := v.fetch(ctx, stripe)
+		lost := 0
 		for shard := range cells {
 			b := v.check(ctx, stripe, shard, cells[shard])
 			if ctx.Err() != nil {
 				return
 			}
+			if b == nil && (v.bad[shard] || c.manifest.stripes[stripe].length(shard) > 0) {
+				lost++
+			}
 			if shard < c.manifest.Geometry.Data {
 				cell(uint32(stripe*c.manifest.Geometry.Data+shard), b) //nolint:gosec // bounded
 			}
 		}
+		v.worst = max(v.worst, lost)
 	}
 	if c.manifest.Inline != nil {
 		cell(0, c.manifest.Inline)

@@ -301,13 +301,16 @@ func describeOffloaded(l offload.Listed) offloaded {
 		return time.UnixMilli(ms).UTC().Format(time.RFC3339)
 	}
 	x := offloaded{
-		Ledger: int64(l.Ledger), State: r.State.String(), Geometry: r.Geometry.String(), Bytes: r.Length, Entries: int64(r.LastEntry) + 1, Missing: r.Missing(), Inline: r.Inline,
+		Ledger: int64(l.Ledger), State: r.State.String(), Geometry: r.Geometry.String(), Bytes: r.Length, Entries: int64(r.LastEntry) + 1, Missing: r.Lacking(), Inline: r.Inline,
 		Attempt: r.Attempt.String(), Targets: []string{}, Completed: at(r.CompletedAt), Released: at(r.ReleasedAt), Verified: at(r.VerifiedAt),
 	}
 	for _, p := range r.Placement {
 		name := p.Target
-		if p.Missing {
+		switch {
+		case p.Missing:
 			name += " (missing)"
+		case p.Lost:
+			name += " (lost)"
 		}
 		x.Targets = append(x.Targets, name)
 	}
@@ -390,7 +393,7 @@ func newOffloadListCommand(o *tierOptions) *cobra.Command {
 	addOutputFlag(c, &output)
 	c.Flags().StringVar(&state, "state", "", "only those in this state: UPLOADING, COMPLETE, RELEASED or DELETING")
 	c.Flags().StringVar(&target, "target", "", "only those with a shard or a copy of the manifest on this target")
-	c.Flags().BoolVar(&missing, "missing", false, "only those that lack shards")
+	c.Flags().BoolVar(&missing, "missing", false, "only those that lack shards, or some of whose shards the last verify or scrub found lost")
 	c.Flags().StringVar(&keyID, "key-id", "", "only those that are encrypted under this key")
 	return c
 }
@@ -401,13 +404,14 @@ type placed struct {
 	Target     string `json:"target"`
 	Generation uint32 `json:"generation"`
 	Missing    bool   `json:"missing,omitempty"`
+	Lost       bool   `json:"lost,omitempty"` // the last look found it gone or damaged
 	Object     string `json:"object"`
 }
 
 func placements(r *offload.Record, id ledger.ID) []placed {
 	list := []placed{}
 	for i, p := range r.Placement {
-		list = append(list, placed{i, p.Target, p.Generation, p.Missing, offload.ShardName(r.Attempt, id, i, p.Generation)})
+		list = append(list, placed{i, p.Target, p.Generation, p.Missing, p.Lost, offload.ShardName(r.Attempt, id, i, p.Generation)})
 	}
 	return list
 }

@@ -211,6 +211,10 @@ func TestOffloadRoleOfARunningProcess(t *testing.T) {
 		fails(t, exitFailed, "", "offload", "restore", id, "--to-file", file+"2")
 		require.NoFileExists(t, file+"2")
 		require.NoFileExists(t, file+"2.part")
+		code, out, _ := cli("offload", "verify", id)
+		require.Equal(t, exitFindings, code)
+		require.Contains(t, out, "ledger "+id+": unreadable: 1 of 3 shards are good, 2 are needed\n")
+		require.Contains(t, strings.Join(strings.Fields(succeeds(t, "offload", "ls", "--missing")), " "), " "+id+" RELEASED 2+1 320.0 kB 2")
 	})
 	t.Run("a folder that is away", func(t *testing.T) {
 		text, err := os.ReadFile(targets)

@@ -73,11 +73,14 @@ func (c *circuit) leave(now time.Time, probe bool, o outcome, err error) {
 	}
 }
 
-// why is the last failure.
-func (c *circuit) why() error {
+// why is the text of the last failure.
+func (c *circuit) why() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.last
+	if c.last == nil {
+		return "none"
+	}
+	return c.last.Error()
 }
 
 func (c *circuit) noteLocked(bad bool) {

@@ -173,7 +173,7 @@ func (t *Target) once(outer, ctx context.Context, r request, call func(context.C
 	probe, ok := t.circuit.enter(start)
 	if !ok {
 		lim.leave(start, false)
-		err := &Error{Kind: KindCircuitOpen, Op: r.op, Key: r.key, Err: fmt.Errorf("not sent: the target failed %d times in a row, or half of %d times; the last was %v", circuitRow, circuitWindow, t.circuit.why())}
+		err := &Error{Kind: KindCircuitOpen, Op: r.op, Key: r.key, Err: fmt.Errorf("not sent: the target failed %d times in a row, or half of %d times; the last was %s", circuitRow, circuitWindow, t.circuit.why())}
 		t.m.count(r.op, KindCircuitOpen)
 		return err
 	}

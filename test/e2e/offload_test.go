@@ -59,7 +59,7 @@ func TestOffload(t *testing.T) {
 	require.Contains(t, ok(t, dir, "offload", "ls"), "DELETING")
 	same("ledger", "read", restored)
 
-	r = command(t, t.TempDir(), nil, "offload", "ls")
+	r = command(t, t.TempDir(), nil, "offload", "verify", "--all")
 	require.Equal(t, 2, r.code)
 	require.Contains(t, r.complaint(t), "no object stores are named")
 }

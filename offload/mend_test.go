@@ -357,6 +357,29 @@ func TestALookIsRemembered(t *testing.T) {
 	w.requireReadable(l)
 }
 
+// TestReleaseWaitsForARepair: a look at what is in a shard found it damaged. The bookies keep the ledger until it is repaired, though every
+// object is there.
+func TestReleaseWaitsForARepair(t *testing.T) {
+	w, l := offloaded(t, 6, Geometry{4, 2}, ledgerSpec{sizes: even(3000, 100)})
+	x := w.worker("x", nil)
+	defer x.Close()
+	target, key := w.shard(l, 3)
+	w.damage(target, key, 50)
+	findings, err := x.Verify(t.Context(), l.id, VerifyFull)
+	require.NoError(t, err)
+	require.NotEmpty(t, findings)
+	err = x.Release(t.Context(), l.id, true)
+	var stopped *StoppedError
+	require.ErrorAs(t, err, &stopped)
+	require.ErrorContains(t, err, fmt.Sprintf("shard 3 on target %s was found damaged or gone: `bindery offload repair %d`", target, l.id))
+	require.Equal(t, StateComplete, w.record(l.id).State)
+	_, err = x.Repair(t.Context(), l.id, RepairOptions{})
+	require.NoError(t, err)
+	require.NoError(t, x.Release(t.Context(), l.id, true))
+	require.Equal(t, StateReleased, w.record(l.id).State)
+	w.requireReadable(l)
+}
+
 var errBookiesDown = errors.New("bookies are down")
 
 // TestACopyOfTheManifestThatCameAnywayIsCleaned: a target took the copy that it said it did not take, and the copy that was to be replaced

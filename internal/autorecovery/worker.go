@@ -382,9 +382,6 @@ func (j *job) run(ctx context.Context) error {
 			if failed, err = j.copy(ctx, cl, m, bad); err != nil {
 				return err
 			}
-			if ledger.Planted() == ledger.MutantClearedUnseen {
-				return j.clear(ctx, mark)
-			}
 		case ledger.RepairAwait:
 			if err := j.await(ctx); err != nil {
 				return err

@@ -79,7 +79,6 @@ const (
 	MutantCopiesUnchecked     // a worker copies what it reads without looking at the digest
 	MutantCopiesEndsOnly      // a worker copies the first and the last entry of a place
 	MutantOpenIsFinal         // a worker takes the last fragment of an open ledger for final, and for empty
-	MutantClearedUnseen       // a mark is cleared after the copies without another look, even if they failed
 	MutantLimboEndsEarly      // limbo ends when the ledger is closed, whatever is there
 
 	MutantEnd

@@ -64,7 +64,6 @@ func Bugs() []Bug {
 		{"copies-unchecked", ledger.MutantCopiesUnchecked, cluster, "a worker copies what it reads without looking at the digest"},
 		{"copies-ends-only", ledger.MutantCopiesEndsOnly, cluster, "a worker copies the first and the last entry of a place"},
 		{"open-is-final", ledger.MutantOpenIsFinal, cluster, "a worker takes an open ledger for closed"},
-		{"cleared-unseen", ledger.MutantClearedUnseen, cluster, "a mark is cleared although copies failed"},
 		{"limbo-ends-early", ledger.MutantLimboEndsEarly, cluster, "limbo ends before everything is there"},
 		{"release-without-lag", ledger.MutantOffloadNoLag, cluster, "bookie copies are given up before the deletion lag is over"},
 		{"loss-not-listed", ledger.MutantLossNotListed, both, "a bookie that lost its disk serves without looking for its ledgers"},

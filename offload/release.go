@@ -56,11 +56,6 @@ func (w *Worker) lagOver(r *Record) bool {
 // checkForRelease looks at every object once more; any doubt is an error. It sees that objects are there, not what is in them: damage
 // that an earlier look found stands in the record until it is repaired.
 func (w *Worker) checkForRelease(ctx context.Context, id ledger.ID, s *seen) error {
-	for i := range s.record.Placement {
-		if p := &s.record.Placement[i]; p.Lost {
-			return fmt.Errorf("shard %d on target %s was found damaged or gone: `bindery offload repair %d` puts it right while the bookies have the ledger", i, p.Target, id)
-		}
-	}
 	c, err := w.t.load(ctx, id, s.record, s.version)
 	if err != nil {
 		return err
@@ -71,6 +66,11 @@ func (w *Worker) checkForRelease(ctx context.Context, id ledger.ID, s *seen) err
 	}
 	if len(findings) > 0 {
 		return errors.New(findings[0].String())
+	}
+	for i := range s.record.Placement {
+		if p := &s.record.Placement[i]; p.Lost {
+			return fmt.Errorf("shard %d on target %s was found damaged or gone: `bindery offload repair %d` puts it right while the bookies have the ledger", i, p.Target, id)
+		}
 	}
 	return nil
 }

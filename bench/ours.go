@@ -15,6 +15,7 @@ type ours struct {
 	b         *benchmark
 	p         *program
 	collects  bool
+	folders   string // of the tier; "": none
 	endpoints struct {
 		PID      int
 		Metadata string
@@ -38,6 +39,9 @@ func (o *ours) start(ctx context.Context, bookies int) error {
 		}
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.b.bin, "bindery"), args...)
+	if o.folders != "" {
+		cmd.Args = append(cmd.Args, "--offload-dir", o.folders)
+	}
 	var err error
 	if o.p, err = launch(cmd, filepath.Join(o.b.dir, "bindery.log")); err != nil {
 		return err
@@ -76,6 +80,9 @@ func (o *ours) kill() { killAll([]*program{o.p}) }
 
 func (o *ours) remove() {
 	o.kill()
-	o.p, o.collects = nil, false
+	if o.folders != "" {
+		_ = os.RemoveAll(o.folders)
+	}
+	o.p, o.collects, o.folders = nil, false, ""
 	_ = os.RemoveAll(o.data())
 }

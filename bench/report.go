@@ -20,6 +20,7 @@ type report struct {
 	Starts   []peerRow `json:"starts"`
 	Reads    []peerRow `json:"catch_up"`
 	Collect  []peerRow `json:"collection"`
+	Tier     []peerRow `json:"offload"`
 	Steal    float64   `json:"highest_steal_share"`
 	Packages string    `json:"packages,omitempty"` // output of the packages' own benchmarks
 }
@@ -179,6 +180,16 @@ func (b *benchmark) report(packages string) *report {
 				"writers_p99_ms":       median(each(c, func(c collected) float64 { return c.Alone / 1e3 })),
 				"writers_p99_ms_gc":    median(each(c, func(c collected) float64 { return c.Beside / 1e3 })),
 				"writers_p99_gc_ratio": median(each(c, func(c collected) float64 { return c.Beside / max(c.Alone, 1) })),
+			}})
+		}
+		if t := b.tiers[name]; len(t) > 0 {
+			r.Tier = append(r.Tier, peerRow{Peer: name, Clean: true, Values: map[string]value{
+				"offload_mb_per_s":    median(each(t, func(t besideTier) float64 { return t.Rate / 1e6 })),
+				"tail_p50_ms":         median(each(t, func(t besideTier) float64 { return t.AloneP50 / 1e3 })),
+				"tail_p50_ms_offload": median(each(t, func(t besideTier) float64 { return t.BesideP50 / 1e3 })),
+				"tail_p99_ms":         median(each(t, func(t besideTier) float64 { return t.Alone / 1e3 })),
+				"tail_p99_ms_offload": median(each(t, func(t besideTier) float64 { return t.Beside / 1e3 })),
+				"tail_p99_ratio":      median(each(t, func(t besideTier) float64 { return t.Beside / max(t.Alone, 1) })),
 			}})
 		}
 	}

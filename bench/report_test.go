@@ -48,6 +48,7 @@ func sampleRun() *benchmark {
 	b.starts = map[string][]started{ours: {{1e7, 1, 5e6}}, theirs: {{2e8, 10, 0}}}
 	b.reads = map[string][]catchUp{ours: {{Disk: 400, Read: 300, Alone: 1000, Beside: 1500, BesideRead: 120}}}
 	b.collections = map[string][]collected{ours: {{Freed: 5e8, Wait: 70, Seconds: 2.5, Alone: 1000, Beside: 2000}}}
+	b.tiers = map[string][]besideTier{ours: {{AloneP50: 800, Alone: 3000, BesideP50: 900, Beside: 3300, Rate: 64e6}}}
 	b.leftOut = []string{"round 3 of 3"}
 	return b
 }
@@ -65,6 +66,7 @@ func TestReport(t *testing.T) {
 		"| Apache BookKeeper 4.18.0 | 10.00 | not told | 200 |",
 		"| bindery | 300 | 400 | 0.75 | 1.00 | 1.50 | 1.5 | 120 |",
 		"| bindery | 500 | 70 | 2.5 | 200 | 1.00 | 2.00 | 2.0 |",
+		"| bindery | 64 | 0.80 | 0.90 | 3.00 | 3.30 | 1.1 |",
 		"a closed loop is measured for 1 s, an open one for 30 s, after 2 s of warming up",
 		"Flags: `-rounds 2`.",
 		"**Left out for lack of time:** round 3 of 3.",

@@ -37,6 +37,7 @@ type benchmark struct {
 	starts      map[string][]started           // per peer and round
 	reads       map[string][]catchUp           // per peer and round
 	collections map[string][]collected         // per peer and round
+	tiers       map[string][]besideTier        // per peer and round
 }
 
 // figure is what a load gave in one round.
@@ -73,7 +74,8 @@ func (b *benchmark) run(ctx context.Context) error {
 			return err
 		}
 	}
-	b.figures, b.starts, b.reads, b.collections = map[string]map[string][]figure{}, map[string][]started{}, map[string][]catchUp{}, map[string][]collected{}
+	b.figures, b.starts, b.reads = map[string]map[string][]figure{}, map[string][]started{}, map[string][]catchUp{}
+	b.collections, b.tiers = map[string][]collected{}, map[string][]besideTier{}
 	b.progress = progress{begun: time.Now(), total: time.Duration(b.rounds) * b.round()}
 	for round := range b.rounds {
 		name := fmt.Sprintf("round %d of %d", round+1, b.rounds)

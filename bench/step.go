@@ -41,6 +41,7 @@ func (b *benchmark) stages() []stage {
 		{name: "one", bookies: 1, peers: all},
 		{name: "three", bookies: 3, peers: all},
 		{name: "alone", peers: all},
+		{name: "tier", peers: all[:1]},
 	}
 	for _, l := range loads() {
 		s := step{name: l.name, takes: b.warmup + b.measured(l) + commandTakes, run: func(ctx context.Context, p peer) error { return b.load(ctx, p, l) }}
@@ -59,6 +60,7 @@ func (b *benchmark) stages() []stage {
 		{"catch-up: a cold ledger, and writers beside readers", 3*startTakes + 2*copyTakes + 2*(b.warmup+b.open), b.catchUp},
 		{"collection: space given back, and writers beside it", startTakes + primeTimes*b.duration + collectTakes, b.collect},
 	}
+	list[4].steps = []step{{"offload: readers of the tail beside it", startTakes + copyTakes + 2*(b.warmup+b.open) + collectTakes/2, b.tier}}
 	if b.apache {
 		takes := startTakes
 		for range perfLoads() {

@@ -32,6 +32,7 @@ func (r *report) markdown() string {
 	r.writeLoads(&w)
 	r.writeRatios(&w)
 	r.writeRest(&w)
+	r.writeTier(&w)
 	fmt.Fprintf(&w, "\nHighest steal of any figure: %.1f %%.\n", 100*r.Steal)
 	if r.Packages != "" {
 		fmt.Fprintf(&w, "\nThe packages' own benchmarks, with allocations:\n\n```\n%s\n```\n", r.Packages)
@@ -124,6 +125,18 @@ func (r *report) writeRest(w *strings.Builder) {
 	for _, p := range r.Collect {
 		v := p.Values
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", p.Peer, v["freed_mb"].Text(0), v["wait_s"].Text(0), v["seconds"].Text(1), v["freed_mb_per_s"].Text(0), v["writers_p99_ms"].Text(2), v["writers_p99_ms_gc"].Text(2), v["writers_p99_gc_ratio"].Text(1))
+	}
+}
+
+// writeTier says what an offload costs those who follow a ledger.
+func (r *report) writeTier(w *strings.Builder) {
+	for i, p := range r.Tier {
+		if i == 0 {
+			fmt.Fprintf(w, "\nReaders that follow a ledger of 1,000 adds of 1 KiB a second (3/3/2), alone and while another ledger moves from the same bookies to six folders on the same disk (4+2, read at %d MiB/s at most):\n\n"+
+				"| on | offload, MB/s | readers' p50 ms alone | beside it | p99 ms alone | beside it | ratio |\n|---|---|---|---|---|---|---|\n", tierRate>>20)
+		}
+		v := p.Values
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s |\n", p.Peer, v["offload_mb_per_s"].Text(0), v["tail_p50_ms"].Text(2), v["tail_p50_ms_offload"].Text(2), v["tail_p99_ms"].Text(2), v["tail_p99_ms_offload"].Text(2), v["tail_p99_ratio"].Text(1))
 	}
 }
 

@@ -73,13 +73,11 @@ func (a *apacheBookies) start(ctx context.Context, bookies int) error {
 	if err != nil {
 		return err
 	}
-	for len(a.ports) < bookies {
-		more, err := freeport.Some(bookies - len(a.ports))
-		if err != nil {
-			return err
-		}
-		a.ports = append(a.ports, more...)
+	more, err := freeport.Some(max(bookies-len(a.ports), 0))
+	if err != nil {
+		return err
 	}
+	a.ports = append(a.ports, more...)
 	a.bookies = nil
 	for i, port := range a.ports {
 		conf, err := a.configure(i, port)

@@ -60,7 +60,7 @@ func (b *benchmark) stages() []stage {
 		{"catch-up: a cold ledger, and writers beside readers", 3*startTakes + 2*copyTakes + 2*(b.warmup+b.open), b.catchUp},
 		{"collection: space given back, and writers beside it", startTakes + primeTimes*b.duration + collectTakes, b.collect},
 	}
-	list[4].steps = []step{{"offload: readers of the tail beside it", startTakes + copyTakes + 2*(b.warmup+b.open) + collectTakes/2, b.tier}}
+	list[4].steps = []step{{"offload: readers of the tail beside it", startTakes + 3*copyTakes + 2*(b.warmup+b.open), b.tier}}
 	if b.apache {
 		takes := startTakes
 		for range perfLoads() {

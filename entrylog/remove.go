@@ -132,16 +132,13 @@ func (s *Store) shrink(l *logFile, size int64) error {
 	if err != nil {
 		return err
 	}
-	pause := time.NewTimer(0)
-	defer pause.Stop()
 	for at := size - removeStep; at > 0 && err == nil; at -= removeStep {
 		begun := time.Now()
 		if err = f.Truncate(at); err == nil {
 			err = f.Sync() // the file system lets go of the space
 		}
-		pause.Reset(min(max(removePause, removeRest*time.Since(begun)), removePauseMax))
 		select {
-		case <-pause.C:
+		case <-time.After(min(max(removePause, removeRest*time.Since(begun)), removePauseMax)):
 		case <-s.stop:
 			at = 0 // no time left
 		}

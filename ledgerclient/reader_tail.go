@@ -21,7 +21,7 @@ func (r *Reader) Tail(ctx context.Context, from EntryID) iter.Seq2[Entry, error]
 			yield(Entry{}, fmt.Errorf("ledger %d entry %d: %w", r.id, from, ErrNoSuchEntry))
 			return
 		}
-		t := &tail{r: r, ctx: ctx, box: newMailbox(), wait: min(pollMin, r.client.o.LongPollTimeout)}
+		t := &tail{r: r, ctx: ctx, box: newMailbox()}
 		defer t.stop()
 		for next := from; ; {
 			if lac := r.LastAddConfirmed(); next <= lac {
@@ -60,7 +60,7 @@ type tail struct {
 	events <-chan metadata.LedgerEvent
 	cancel context.CancelFunc
 	round  int           // answers of an earlier poll are ignored
-	wait   time.Duration // how long bookies may hold back the answer to the next poll
+	wait   time.Duration // how long bookies may hold back the answer to the next poll; 0: there was news
 	pause  time.Duration
 	rest   time.Duration // before the next poll, if bookies answer without waiting
 	causes []error       // what bookies did since a poll last brought news
@@ -103,6 +103,7 @@ func (t *tail) await() (*Entry, error) {
 		t.events = r.watch(ctx)
 	}
 	t.round++
+	t.wait = min(max(t.wait, pollMin), r.client.o.LongPollTimeout)
 	m, lac := r.record(), r.LastAddConfirmed()
 	poll := ledger.NewLongPoll(m.Quorum(), lac)
 	for t.ask(&poll, m, lac) && m.Ensemble != m.WriteQuorum {
@@ -132,7 +133,7 @@ func (t *tail) await() (*Entry, error) {
 				}
 				switch outcome {
 				case ledger.ReadFound:
-					t.wait, t.pause, t.rest, t.causes = min(pollMin, r.client.o.LongPollTimeout), 0, 0, nil
+					t.wait, t.pause, t.rest, t.causes = 0, 0, 0, nil
 					r.raise(known)
 					if e != nil && known < e.ID {
 						e = nil // here but not confirmed
@@ -140,7 +141,7 @@ func (t *tail) await() (*Entry, error) {
 					return e, nil
 				case ledger.ReadEmpty:
 					if time.Since(began) >= t.wait/2 {
-						t.wait, t.rest = min(2*t.wait, r.client.o.LongPollTimeout), 0
+						t.wait, t.rest = 2*t.wait, 0
 						return nil, nil
 					}
 					t.rest = min(max(2*t.rest, restMin), restMax)

@@ -21,9 +21,13 @@ var (
 )
 
 // onTarget and ofLedger add to an error what it is about, unless it begins with that already.
-func onTarget(target string, err error) error { return about("target "+target+": ", err) }
+func onTarget(target string, err error) error { return about(theTarget(target), err) }
 
-func ofLedger(id ledger.ID, err error) error { return about(fmt.Sprintf("ledger %d: ", id), err) }
+func ofLedger(id ledger.ID, err error) error { return about(theLedger(id), err) }
+
+func theTarget(id string) string { return "target " + id + ": " }
+
+func theLedger(id ledger.ID) string { return fmt.Sprintf("ledger %d: ", id) }
 
 func about(what string, err error) error {
 	if strings.HasPrefix(err.Error(), what) {
@@ -32,7 +36,5 @@ func about(what string, err error) error {
 	return fmt.Errorf("%s%w", what, err)
 }
 
-// besidesTarget is an error's text where the target has been named already.
-func besidesTarget(target string, err error) string {
-	return strings.TrimPrefix(err.Error(), "target "+target+": ")
-}
+// besides is an error's text where what it is about has been named already.
+func besides(what string, err error) string { return strings.TrimPrefix(err.Error(), what) }

@@ -79,7 +79,7 @@ func (f Finding) String() string {
 		s += fmt.Sprintf(" at offset %d", f.Offset)
 	}
 	if f.Err != nil {
-		s += ": " + besidesTarget(f.Target, f.Err)
+		s += ": " + besides(theTarget(f.Target), f.Err)
 	}
 	return s
 }
@@ -279,7 +279,7 @@ type shardError struct {
 }
 
 func (e *shardError) Error() string {
-	return fmt.Sprintf("shard %d on target %s: %s", e.shard, e.target, besidesTarget(e.target, e.err))
+	return fmt.Sprintf("shard %d on target %s: %s", e.shard, e.target, besides(theTarget(e.target), e.err))
 }
 
 // Unwrap returns the cause.

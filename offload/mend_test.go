@@ -340,7 +340,7 @@ func TestALookIsRemembered(t *testing.T) {
 	require.Equal(t, []string{fmt.Sprintf("ledger %d: unreadable: 3 of 6 shards are good, 4 are needed", l.id)}, unreadable(VerifyFull))
 	require.Equal(t, 2, lost(), "out of reach is not lost")
 	w.healed()
-	require.Zero(t, w.record(l.id).Missing(), "reads and releases go by what they find themselves")
+	require.Zero(t, w.record(l.id).Missing(), "what an attempt or a repair left out is another matter")
 	done, err := x.Repair(t.Context(), l.id, RepairOptions{})
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 1}, done.Shards)

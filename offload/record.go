@@ -69,7 +69,7 @@ type Placement struct {
 	Target     string
 	Generation uint32
 	Missing    bool  // written without it, or lost: to be repaired, and not releasable until then
-	Lost       bool  // a look found it gone or damaged; for people: what reads and repairs do, they find out by themselves
+	Lost       bool  // a look found it gone or damaged: not releasable until it is repaired. Reads and repairs find out by themselves
 	Move       *Move // a repair under way
 	Unknown    []byte
 }

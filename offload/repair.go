@@ -154,7 +154,7 @@ type unwritableError struct {
 
 // Error implements error.
 func (e *unwritableError) Error() string {
-	return fmt.Sprintf("write to target %s: %s", e.target, besidesTarget(e.target, e.err))
+	return fmt.Sprintf("write to target %s: %s", e.target, besides(theTarget(e.target), e.err))
 }
 
 // Unwrap returns the cause.

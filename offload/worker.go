@@ -9,7 +9,6 @@ import (
 	"iter"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -219,9 +218,9 @@ type StoppedError struct {
 
 // Error implements error.
 func (e *StoppedError) Error() string {
-	s := fmt.Sprintf("ledger %d: %s", e.Ledger, e.Reason)
+	s := theLedger(e.Ledger) + e.Reason.String()
 	if e.Err != nil {
-		s += ": " + strings.TrimPrefix(e.Err.Error(), fmt.Sprintf("ledger %d: ", e.Ledger))
+		s += ": " + besides(theLedger(e.Ledger), e.Err)
 	}
 	return s
 }

@@ -97,7 +97,7 @@ func (o *ledgerReadOptions) run(c *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	relaxCollector()
+	defer relaxCollector()()
 	return o.cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
 		r, err := client.Open(ctx, id, open)
 		if err != nil {
@@ -134,11 +134,15 @@ func (o *ledgerReadOptions) run(c *cobra.Command, arg string) error {
 }
 
 // relaxCollector lets the collector wait longer, up to readMemory, unless the environment says how long. Nearly nothing of what is
-// read stays alive, so that it would run at every few MiB: 8 % of the time of a read that the processors limit.
-func relaxCollector() {
-	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetGCPercent(400)
-		debug.SetMemoryLimit(readMemory)
+// read stays alive, so that it would run at every few MiB.
+func relaxCollector() (restore func()) {
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		return func() {}
+	}
+	percent, limit := debug.SetGCPercent(400), debug.SetMemoryLimit(readMemory)
+	return func() {
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
 	}
 }
 

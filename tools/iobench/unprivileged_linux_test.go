@@ -22,7 +22,7 @@ func mountNew(t *testing.T, kind string) (dir string) {
 	}
 	mkfs, err := exec.LookPath("mkfs." + kind)
 	if err != nil {
-		t.Skipf("runs where mkfs.%s is installed", kind)
+		t.Skipf("runs where mkfs.%[1]s is installed: apt-get install %[2]s", kind, map[string]string{"ext4": "e2fsprogs", "xfs": "xfsprogs"}[kind])
 	}
 	file, dir := filepath.Join(t.TempDir(), "disk"), t.TempDir()
 	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // for nobody to pass

@@ -23,14 +23,14 @@ func Advise(r *result.Run) {
 	}
 	goal := time.Duration(r.Plan.GoalP99US * 1e3)
 	rec := &result.Recommendation{LimitedBy: sync.LimitedBy, Settings: []result.Setting{}, Reasons: []string{}}
-	set := func(table, key, value, evidence string) {
+	set := func(table, key, value, evidence string) *result.Setting {
 		rec.Settings = append(rec.Settings, result.Setting{Table: table, Key: key, Value: strconv.Quote(value), Evidence: oneLine(evidence)})
+		return &rec.Settings[len(rec.Settings)-1]
 	}
 	reason := func(format string, args ...any) {
 		rec.Reasons = append(rec.Reasons, oneLine(fmt.Sprintf(format, args...)))
 	}
-	set("journal", "io", string(method), why)
-	rec.Settings[0].WithinSpread = !firm
+	set("journal", "io", string(method), why).WithinSpread = !firm
 	small := sync.Cell(fmt.Sprintf("%s/%d", method, smallest(sync)[0].BlockBytes))
 	set("journal", "max_group_wait", "0", fmt.Sprintf("sync p50 %s; waiting costs more than it saves", round(small.Latency.P50US)))
 	if n, why, ok := groupBytes(sync, method, goal); ok {

@@ -94,9 +94,10 @@ func groupBytes(c *result.Chapter, m journal.IOMethod, goal time.Duration) (byte
 		return 0, "", false
 	}
 	best, next := base, (*result.Cell)(nil)
-	sizes := slices.DeleteFunc(pointers(c.Cells), func(c *result.Cell) bool { return c.Method != string(m) || c.Latency == nil })
-	slices.SortFunc(sizes, func(a, b *result.Cell) int { return cmp.Compare(a.BlockBytes, b.BlockBytes) })
-	for _, cell := range sizes {
+	sizes := slices.DeleteFunc(slices.Clone(c.Cells), func(c result.Cell) bool { return c.Method != string(m) || c.Latency == nil })
+	slices.SortFunc(sizes, func(a, b result.Cell) int { return cmp.Compare(a.BlockBytes, b.BlockBytes) })
+	for i := range sizes {
+		cell := &sizes[i]
 		p := cell.Latency.P99US
 		switch fits := p <= 1.5*base.Latency.P99US || p <= us(goal)/2; {
 		case fits:
@@ -117,13 +118,6 @@ func groupBytes(c *result.Chapter, m journal.IOMethod, goal time.Duration) (byte
 		why += fmt.Sprintf("; at least %s", size(groupLeast))
 	}
 	return bytes, why, true
-}
-
-func pointers(cells []result.Cell) (list []*result.Cell) {
-	for i := range cells {
-		list = append(list, &cells[i])
-	}
-	return list
 }
 
 // size is bytes as the configuration takes them.

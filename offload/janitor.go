@@ -237,16 +237,11 @@ func (w *Worker) remove(ctx context.Context, target, key string, s *Swept) (foun
 	if err != nil {
 		return false, err
 	}
-	uploads, err := store.ListUploads(ctx, key)
+	aborted, err := abortUploads(ctx, store, key)
+	s.Removed += aborted
+	found = aborted > 0
 	if err != nil {
-		return false, err
-	}
-	for _, u := range uploads {
-		found = true
-		s.Removed++
-		if err := store.AbortUpload(ctx, key, u.ID); err != nil {
-			return true, err
-		}
+		return found, err
 	}
 	_, err = store.Head(ctx, key)
 	if objstore.IsNotFound(err) {
@@ -268,4 +263,19 @@ func (w *Worker) remove(ctx context.Context, target, key string, s *Swept) (foun
 	default:
 		return true, err
 	}
+}
+
+// abortUploads aborts the open uploads of exactly this key and counts them, the one that could not be aborted too.
+func abortUploads(ctx context.Context, store objstore.Store, key string) (n int, err error) {
+	uploads, err := store.ListUploads(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	for _, u := range uploads {
+		n++
+		if err := store.AbortUpload(ctx, key, u.ID); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }

@@ -63,9 +63,13 @@ func (g *goodManifest) copyTo(ctx context.Context, to objstore.Store, meta map[s
 		return err
 	}
 	got, err := sumOf(ctx, to, g.key, g.ref.Length)
-	if err == nil && got != g.ref.CRC32C {
-		err = corrupt.Errorf(g.key, 0, "manifest", "CRC32C %08x of the new copy, the record says %08x", got, g.ref.CRC32C)
+	if err != nil {
+		return err
 	}
+	if got != g.ref.CRC32C {
+		return corrupt.Errorf(g.key, 0, "manifest", "CRC32C %08x of the new copy, the record says %08x", got, g.ref.CRC32C)
+	}
+	_, err = abortUploads(ctx, to, g.key)
 	return err
 }
 

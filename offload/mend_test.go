@@ -113,6 +113,42 @@ func TestARepairWhoseTargetDiedTakesAnother(t *testing.T) {
 	w.requireClean()
 }
 
+// TestUploadsThatNobodyNotedAreAborted: the reply to their creation was lost, or a crash came between it and its note.
+func TestUploadsThatNobodyNotedAreAborted(t *testing.T) {
+	w := newWorld(t, "a", "b", "c", "d")
+	l := w.add(crashLedgers()["two stripes"])
+	x := w.worker("w", func(o *Options) { o.Geometry = Geometry{2, 1} })
+	defer x.Close()
+	lost := func() {
+		for _, f := range w.faults {
+			f.Set(faulty.On(objstore.OpCreate, faulty.Nth(1, faulty.LostReply())))
+		}
+	}
+	open := func() (n int) {
+		for _, s := range w.stores {
+			n += len(s.Uploads())
+		}
+		return n
+	}
+	lost()
+	require.Error(t, x.Offload(t.Context(), l.id))
+	require.Positive(t, open())
+	require.NoError(t, x.Offload(t.Context(), l.id))
+	w.requireClean()
+
+	target, key := w.shard(l, 1)
+	require.NoError(t, w.stores[target].Delete(t.Context(), key))
+	lost()
+	_, err := x.Repair(t.Context(), l.id, RepairOptions{})
+	for err != nil { // each try loses the reply of one more target
+		require.Positive(t, open())
+		_, err = x.Repair(t.Context(), l.id, RepairOptions{})
+	}
+	w.janitor(x)
+	w.requireClean()
+	w.requireReadable(l)
+}
+
 // TestScrubComparesWithTheBookies as long as both have the ledger.
 func TestScrubComparesWithTheBookies(t *testing.T) {
 	w, l := offloaded(t, 3, Geometry{2, 1}, ledgerSpec{sizes: even(500, 1000)})

@@ -256,6 +256,9 @@ func (w *Worker) writeShard(ctx context.Context, c *copyOf, shard int, to *Move)
 	if err == nil {
 		err = checkInfo(info, shardSum{want.Length, want.CRC32C}, key)
 	}
+	if err == nil {
+		_, err = abortUploads(ctx, store, key)
+	}
 	if err != nil {
 		return &unwritableError{to.Target, err}
 	}

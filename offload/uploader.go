@@ -244,7 +244,12 @@ func (u *upload) completeShard(ctx context.Context, i int, want shardSum) error 
 		}
 		// An upload that is gone may have been completed by a request whose reply was lost: the object tells.
 		if info, herr := store.Head(ctx, key); herr == nil {
-			return checkInfo(info, want, key)
+			if err := checkInfo(info, want, key); err != nil {
+				return err
+			}
+			// What is still open was begun by a request whose reply nobody noted: one that was sent again, or before a crash.
+			_, err := abortUploads(ctx, store, key)
+			return err
 		} else if gone && objstore.IsNotFound(herr) {
 			return fmt.Errorf("%w: the upload of shard %d is gone, and so is its object: %w", errAbandon, i, err)
 		} else if err == nil {

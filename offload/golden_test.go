@@ -218,7 +218,7 @@ func TestStatement02GoldenManifest(t *testing.T) {
 func goldenRecord() *Record {
 	return &Record{
 		State: StateComplete, Attempt: AttemptID{1, 15: 2}, Number: 3, Worker: "w", Geometry: Geometry{2, 1}, CellBytes: 8 << 20,
-		Placement: []Placement{{Target: "t1"}, {Target: "t2", Generation: 1, Missing: true, Move: &Move{"t4", 2}}, {Target: "t3"}},
+		Placement: []Placement{{Target: "t1"}, {Target: "t2", Generation: 1, Missing: true, Move: &Move{Target: "t4", Generation: 2}}, {Target: "t3"}},
 		Manifest:  ManifestRef{Length: 500, CRC32C: 0xdeadbeef, Targets: []string{"t1", "t2"}},
 		LastEntry: 3, Length: 300, LedgerMetadata: []byte("m"), Key: &WrappedKey{KeyID: "k", Algorithm: "a", Key: []byte{9}},
 		StartedAt: 1000, CompletedAt: 2000, VerifiedAt: 3000,

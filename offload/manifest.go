@@ -69,6 +69,7 @@ type WrappedKey struct {
 	KeyID     string
 	Algorithm string
 	Key       []byte
+	Unknown   []byte // of a record: fields of newer versions
 }
 
 // Manifest describes one offloaded ledger: what is needed to read it beside the objects.

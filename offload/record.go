@@ -61,7 +61,7 @@ type Record struct {
 	Stale   []Stale
 	Passes  uint32 // DELETING: done by the janitor
 	PassAt  int64  // ms, of the last one
-	Unknown []byte // fields of newer versions, kept as they were
+	Unknown []byte // fields of newer versions, kept as they were, as in every message of a record
 }
 
 // Placement is where a shard is.
@@ -78,6 +78,7 @@ type Placement struct {
 type Move struct {
 	Target     string
 	Generation uint32
+	Unknown    []byte
 }
 
 // ManifestRef says what the manifest is and who has a copy.
@@ -104,6 +105,7 @@ type Stale struct {
 	Target     string
 	Generation uint32
 	Since      int64 // ms
+	Unknown    []byte
 }
 
 // Missing is the number of shards that are not there.
@@ -136,15 +138,29 @@ func (r *Record) Clone() *Record {
 	c := *r
 	c.Placement = append([]Placement(nil), r.Placement...)
 	for i := range c.Placement {
-		if m := c.Placement[i].Move; m != nil {
+		p := &c.Placement[i]
+		p.Unknown = bytes.Clone(p.Unknown)
+		if m := p.Move; m != nil {
 			moved := *m
-			c.Placement[i].Move = &moved
+			moved.Unknown = bytes.Clone(m.Unknown)
+			p.Move = &moved
 		}
 	}
 	c.Manifest.Targets = append([]string(nil), r.Manifest.Targets...)
 	c.LedgerMetadata = bytes.Clone(r.LedgerMetadata)
+	if r.Key != nil {
+		c.Key = &WrappedKey{KeyID: r.Key.KeyID, Algorithm: r.Key.Algorithm, Key: bytes.Clone(r.Key.Key), Unknown: bytes.Clone(r.Key.Unknown)}
+	}
 	c.Garbage = append([]Garbage(nil), r.Garbage...)
+	for i := range c.Garbage {
+		g := &c.Garbage[i]
+		g.Targets, g.Unknown = append([]string(nil), g.Targets...), bytes.Clone(g.Unknown)
+	}
 	c.Stale = append([]Stale(nil), r.Stale...)
+	for i := range c.Stale {
+		c.Stale[i].Unknown = bytes.Clone(c.Stale[i].Unknown)
+	}
+	c.Unknown = bytes.Clone(r.Unknown)
 	return &c
 }
 
@@ -211,9 +227,7 @@ func EncodeRecord(r *Record) ([]byte, error) {
 	b = putInt(b, fieldLength, r.Length)
 	b = putBytes(b, fieldLedgerMetadata, r.LedgerMetadata)
 	if r.Key != nil {
-		k := putBytes(nil, 1, []byte(r.Key.KeyID))
-		k = putBytes(k, 2, []byte(r.Key.Algorithm))
-		b = putBytes(b, fieldKey, putBytes(k, 3, r.Key.Key))
+		b = putBytes(b, fieldKey, r.Key.encode())
 	}
 	b = putInt(b, fieldStarted, r.StartedAt)
 	b = putInt(b, fieldCompleted, r.CompletedAt)
@@ -222,12 +236,8 @@ func EncodeRecord(r *Record) ([]byte, error) {
 	for i := range r.Garbage {
 		b = putBytes(b, fieldGarbage, r.Garbage[i].encode())
 	}
-	for _, s := range r.Stale {
-		v := putBytes(nil, 5, s.Attempt[:])
-		v = putInt(v, 1, int64(s.Shard))
-		v = putBytes(v, 2, []byte(s.Target))
-		v = putInt(v, 3, int64(s.Generation))
-		b = putBytes(b, fieldStale, putInt(v, 4, s.Since))
+	for i := range r.Stale {
+		b = putBytes(b, fieldStale, r.Stale[i].encode())
 	}
 	b = putBool(b, fieldIdle, r.Idle)
 	b = putInt(b, fieldPasses, int64(r.Passes))
@@ -246,10 +256,22 @@ func (p *Placement) encode() []byte {
 	b = putInt(b, 2, int64(p.Generation))
 	b = putBool(b, 3, p.Missing)
 	if p.Move != nil {
-		b = putBytes(b, 4, putInt(putBytes(nil, 1, []byte(p.Move.Target)), 2, int64(p.Move.Generation)))
+		b = putBytes(b, 4, p.Move.encode())
 	}
 	b = putBool(b, 5, p.Lost)
 	return append(b, p.Unknown...)
+}
+
+func (m *Move) encode() []byte {
+	b := putInt(putBytes(nil, 1, []byte(m.Target)), 2, int64(m.Generation))
+	return append(b, m.Unknown...)
+}
+
+func (k *WrappedKey) encode() []byte {
+	b := putBytes(nil, 1, []byte(k.KeyID))
+	b = putBytes(b, 2, []byte(k.Algorithm))
+	b = putBytes(b, 3, k.Key)
+	return append(b, k.Unknown...)
 }
 
 func (g *Garbage) encode() []byte {
@@ -261,6 +283,15 @@ func (g *Garbage) encode() []byte {
 	b = putInt(b, 4, int64(g.Passes))
 	b = putInt(b, 5, g.PassAt)
 	return append(b, g.Unknown...)
+}
+
+func (s *Stale) encode() []byte {
+	b := putBytes(nil, 5, s.Attempt[:])
+	b = putInt(b, 1, int64(s.Shard))
+	b = putBytes(b, 2, []byte(s.Target))
+	b = putInt(b, 3, int64(s.Generation))
+	b = putInt(b, 4, s.Since)
+	return append(b, s.Unknown...)
 }
 
 func putInt(b []byte, num protowire.Number, v int64) []byte {
@@ -350,7 +381,9 @@ func (r *Record) field(f protofield.Field) (err error) {
 	case f.IsBytes(fieldLedgerMetadata):
 		r.LedgerMetadata = bytes.Clone(f.Bytes)
 	case f.IsBytes(fieldKey):
-		r.Key = &WrappedKey{}
+		if r.Key == nil { // parts of one message add up
+			r.Key = &WrappedKey{}
+		}
 		err = protofield.Each(f.Bytes, r.Key.field)
 	case f.Is(fieldStarted):
 		r.StartedAt = f.Int64()
@@ -389,22 +422,28 @@ func (p *Placement) field(f protofield.Field) (err error) {
 	case f.Is(3):
 		p.Missing = f.Varint != 0
 	case f.IsBytes(4):
-		p.Move = &Move{}
-		err = protofield.Each(f.Bytes, func(f protofield.Field) error {
-			switch {
-			case f.IsBytes(1):
-				p.Move.Target = string(f.Bytes)
-			case f.Is(2):
-				p.Move.Generation = uint32(f.AtMost(math.MaxUint32)) //nolint:gosec // bounded
-			}
-			return nil
-		})
+		if p.Move == nil {
+			p.Move = &Move{}
+		}
+		err = protofield.Each(f.Bytes, p.Move.field)
 	case f.Is(5):
 		p.Lost = f.Varint != 0
 	default:
 		p.Unknown = append(p.Unknown, f.Raw...)
 	}
 	return err
+}
+
+func (m *Move) field(f protofield.Field) error {
+	switch {
+	case f.IsBytes(1):
+		m.Target = string(f.Bytes)
+	case f.Is(2):
+		m.Generation = uint32(f.AtMost(math.MaxUint32)) //nolint:gosec // bounded
+	default:
+		m.Unknown = append(m.Unknown, f.Raw...)
+	}
+	return nil
 }
 
 func (k *WrappedKey) field(f protofield.Field) error {
@@ -415,6 +454,8 @@ func (k *WrappedKey) field(f protofield.Field) error {
 		k.Algorithm = string(f.Bytes)
 	case f.IsBytes(3):
 		k.Key = bytes.Clone(f.Bytes)
+	default:
+		k.Unknown = append(k.Unknown, f.Raw...)
 	}
 	return nil
 }
@@ -449,6 +490,8 @@ func (s *Stale) field(f protofield.Field) (err error) {
 		s.Generation = uint32(f.AtMost(math.MaxUint32)) //nolint:gosec // bounded
 	case f.Is(4):
 		s.Since = f.Int64()
+	default:
+		s.Unknown = append(s.Unknown, f.Raw...)
 	}
 	return err
 }

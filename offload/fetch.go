@@ -383,7 +383,7 @@ func (t *tier) blame(c *copyOf, e *shardError, stripe int, from uint32) {
 	switch {
 	case e.bad:
 		f.Kind, f.Offset = FindingCell, c.cellOffset(stripe, e.shard)+int64(from)
-		t.m.crcFailures.Inc()
+		t.m.crcFailures.inc(e.target)
 	case k == objstore.KindNotFound:
 		f.Kind = FindingMissing
 	case k == objstore.KindRange || k == objstore.KindSize:

@@ -27,7 +27,10 @@ func TestDamageOnTheWayIsNotTakenForDamage(t *testing.T) {
 	}
 	require.NoError(t, x.Offload(t.Context(), l.id), "a flipped bit of one read does not end the attempt")
 	require.EqualValues(t, 1, w.record(l.id).Number)
-	require.EqualValues(t, 3, x.m.crcFailures.Get(), "it is counted")
+	require.EqualValues(t, 3, x.m.crcFailures.sum.Load(), "it is counted")
+	var text strings.Builder
+	x.m.write(&text)
+	require.Contains(t, text.String(), `bindery_offload_crc_failures_total{target="t1"} 1`)
 	for _, level := range []VerifyLevel{VerifySample, VerifyFull} {
 		for _, f := range w.faults {
 			f.Set(faulty.On(objstore.OpGet, faulty.OnKey("-g0", faulty.Nth(1, faulty.Flip(1000)))))

@@ -18,8 +18,8 @@ type metrics struct {
 	partsSent                                            *vm.Counter
 	entriesRead, blockGets, cacheHits, degraded          *vm.Counter
 	hedges, hedgeWins                                    *vm.Counter
-	crcFailures                                          *vm.Counter
-	scrubBytes, scrubFindings, repaired                  *vm.Counter
+	crcFailures, scrubFindings                           *labelled // by target, by kind
+	scrubBytes, repaired                                 *vm.Counter
 	garbageCleaned, objectsDeleted                       *vm.Counter
 	commitSeconds, readHealthy, readDegraded             *vm.Histogram
 	states                                               [8]atomic.Int64
@@ -38,8 +38,9 @@ func newMetrics() *metrics {
 	m.partsSent = counter("parts_sent_total")
 	m.entriesRead, m.blockGets, m.cacheHits = counter("entries_read_total"), counter("block_gets_total"), counter("cache_hits_total")
 	m.degraded, m.hedges, m.hedgeWins = counter("degraded_reads_total"), counter("hedges_total"), counter("hedge_wins_total")
-	m.crcFailures = counter("crc_failures_total")
-	m.scrubBytes, m.scrubFindings, m.repaired = counter("scrub_bytes_total"), counter("scrub_findings_total"), counter("shards_repaired_total")
+	m.crcFailures = &labelled{set: m.set, name: "crc_failures_total", label: "target"}
+	m.scrubFindings = &labelled{set: m.set, name: "scrub_findings_total", label: "kind"}
+	m.scrubBytes, m.repaired = counter("scrub_bytes_total"), counter("shards_repaired_total")
 	m.garbageCleaned, m.objectsDeleted = counter("garbage_attempts_cleaned_total"), counter("objects_deleted_total")
 	m.commitSeconds = m.set.NewHistogram("bindery_offload_commit_seconds")
 	m.readHealthy = m.set.NewHistogram(`bindery_offload_entry_read_seconds{path="healthy"}`)
@@ -106,3 +107,15 @@ func (m *metrics) failed(reason string) *vm.Counter {
 
 // write prints the metrics in the text form.
 func (m *metrics) write(w io.Writer) { m.set.WritePrometheus(w) }
+
+// labelled is a family of counters that differ in one label, made as they are needed, and their sum.
+type labelled struct {
+	set         *vm.Set
+	name, label string
+	sum         atomic.Uint64
+}
+
+func (l *labelled) inc(value string) {
+	l.sum.Add(1)
+	l.set.GetOrCreateCounter("bindery_offload_" + l.name + "{" + l.label + "=" + strconv.Quote(value) + "}").Inc()
+}

@@ -82,7 +82,7 @@ func (w *Worker) Status(ctx context.Context, after ledger.ID, limit int) (Status
 		Worker: w.o.Name, Geometry: w.o.Geometry.String(), Ledgers: []LedgerStatus{},
 		Moved: MovedBytes{m.bytesRead.Get(), m.bytesRaw.Get(), m.bytesStored.Get()},
 		Reads: ReadCounts{m.entriesRead.Get(), m.blockGets.Get(), m.cacheHits.Get(), m.degraded.Get(), m.hedges.Get(), m.hedgeWins.Get()},
-		Scrub: ScrubCounts{m.scrubBytes.Get(), m.scrubFindings.Get(), m.crcFailures.Get(), m.repaired.Get()},
+		Scrub: ScrubCounts{m.scrubBytes.Get(), m.scrubFindings.sum.Load(), m.crcFailures.sum.Load(), m.repaired.Get()},
 	}
 	if v := w.survey.Load(); v != nil {
 		s.SurveyedAt, s.States, s.Redundancy = timeText(v.at.UnixMilli()), map[string]int{}, countsByLeft(v.redundancy)

@@ -152,7 +152,7 @@ type verification struct {
 func (v *verification) add(f Finding) {
 	f.Ledger = v.c.id
 	v.findings = append(v.findings, f)
-	v.t.m.scrubFindings.Inc()
+	v.t.m.scrubFindings.inc(string(f.Kind))
 }
 
 // kindOf says what an error of a request means for an object.
@@ -215,7 +215,7 @@ func (v *verification) manifest(ctx context.Context, target, key string, level V
 		return err
 	}
 	err = v.t.checkManifestCopy(ctx, target, key, r)
-	if corrupt.Is(err) && v.again(ctx, int(r.Manifest.Length)) {
+	if corrupt.Is(err) && v.again(ctx, target, int(r.Manifest.Length)) {
 		err = v.t.checkManifestCopy(ctx, target, key, r)
 	}
 	return err
@@ -289,8 +289,8 @@ func (v *verification) page(ctx context.Context, i int) *page {
 }
 
 // again says whether bytes that did not match are to be fetched once more: they may have been damaged on the way.
-func (v *verification) again(ctx context.Context, n int) bool {
-	v.t.m.crcFailures.Inc()
+func (v *verification) again(ctx context.Context, target string, n int) bool {
+	v.t.m.crcFailures.inc(target)
 	return ctx.Err() == nil && v.read(ctx, n) == nil
 }
 
@@ -316,7 +316,7 @@ func (v *verification) block(ctx context.Context, p *page, i int) {
 			break
 		}
 		f.Kind = FindingCell
-		if _, f.Err = c.openBlock(p, i, b); f.Err == nil || try == 0 && !v.again(ctx, n) {
+		if _, f.Err = c.openBlock(p, i, b); f.Err == nil || try == 0 && !v.again(ctx, f.Target, n) {
 			break
 		}
 	}
@@ -443,7 +443,7 @@ func (v *verification) check(ctx context.Context, stripe, shard int, f fetched) 
 		return nil
 	}
 	want := c.manifest.stripes[stripe].crcs[shard]
-	if objstore.CRC32C(f.b) != want && v.again(ctx, len(f.b)) {
+	if objstore.CRC32C(f.b) != want && v.again(ctx, finding.Target, len(f.b)) {
 		if b, err := v.t.get(ctx, c, stripe, shard, 0, uint32(len(f.b))); err == nil { //nolint:gosec // a cell
 			f.b = b
 		}

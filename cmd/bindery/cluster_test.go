@@ -110,7 +110,7 @@ func TestClusterCommands(t *testing.T) {
 	require.NotEqual(t, id, strings.TrimSpace(succeeds(t, "cluster", "id", "--metadata", uri)))
 
 	fails(t, exitUsage, "ledger manager", "cluster", "id", "--metadata", "zk+ms://h:2181/ledgers")
-	fails(t, exitUsage, "accepts 1 arg", "cluster", "format", "--metadata", uri)
+	fails(t, exitUsage, "INSTANCE-ID is missing", "cluster", "format", "--metadata", uri)
 }
 
 func TestCookieCommands(t *testing.T) {

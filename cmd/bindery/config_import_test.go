@@ -76,5 +76,5 @@ func TestConfigImport(t *testing.T) {
 	write("a=\\u12\n")
 	fails(t, exitFailed, "bk_server.conf:1", "config", "import", conf)
 	fails(t, exitFailed, "no such file", "config", "import", conf+"x")
-	fails(t, exitUsage, "accepts 1 arg", "config", "import")
+	fails(t, exitUsage, "FILE is missing", "config", "import")
 }

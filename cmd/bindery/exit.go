@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/metadata/driver"
+	"github.com/binderylog/bindery/internal/usage"
 	"github.com/binderylog/bindery/ledgerclient"
 )
 
@@ -79,19 +79,19 @@ func exitStore(err error) error {
 	return exit(exitMetadata, err)
 }
 
-// usageError gives wrong arguments, which cobra reports as plain errors worded in a way of its own, their exit code, and
-// says which arguments there should be.
+// usageError gives wrong arguments, which cobra only counts, their exit code, and says which is missing or too many and
+// how the command is used.
 func usageError(c *cobra.Command, err error) error {
 	var e *exitError
 	if errors.As(err, &e) {
 		return err
 	}
-	for _, start := range []string{"accepts ", "requires ", "unknown command", "unknown flag", "unknown shorthand", "required flag", "invalid argument"} {
+	if usage.FromCobra(err) {
+		return exit(usageCode(c), usage.Explain(err, c.Use, c.UseLine(), c.Flags().Args()))
+	}
+	for _, start := range []string{"unknown flag", "unknown shorthand", "required flag", "invalid argument"} {
 		if strings.HasPrefix(err.Error(), start) {
-			if start == "unknown command" { // cobra's word for any argument of a command that takes none
-				err = fmt.Errorf("%s takes no arguments", c.CommandPath())
-			}
-			return exit(usageCode(c), fmt.Errorf("%w (usage: %s)", err, c.UseLine()))
+			return exit(usageCode(c), usage.Line(err, c.UseLine()))
 		}
 	}
 	return err

@@ -81,6 +81,7 @@ var layers = map[string]int{
 	"internal/freeport":              0,
 	"internal/pace":                  0,
 	"internal/protofield":            0,
+	"internal/usage":                 0,
 	"internal/apache":                1,
 	"internal/jvmtest":               2,
 	"facade/pulsarwire":              0,

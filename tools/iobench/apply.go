@@ -45,7 +45,7 @@ func newApplyCommand() *cobra.Command {
 
 func (o *applyOptions) apply(c *cobra.Command, file string) error {
 	if o.config == "" {
-		return exit(exitUsage, errors.New("--config FILE says which file to change"))
+		return missing(c, "--config FILE", "which file to change")
 	}
 	runs, err := result.ReadFile(file)
 	if err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -49,7 +48,7 @@ func newCollectCommand() *cobra.Command {
 func (o *collectOptions) collect(c *cobra.Command, args []string) error {
 	switch {
 	case o.hosts == "":
-		return exit(exitUsage, errors.New("--hosts FILE names the hosts"))
+		return missing(c, "--hosts FILE", "the list of hosts, one a line")
 	case o.output != "table" && o.output != "json":
 		return exit(exitUsage, fmt.Errorf("--output %q is neither table nor json", o.output))
 	case o.timeout <= 0:

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -64,11 +63,11 @@ func newFullCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			p, err := o.plan("full")
-			if err == nil && journal == "" {
-				err = errors.New("--journal DIR says where the journal will be")
-			}
 			if err != nil {
 				return exit(exitUsage, err)
+			}
+			if journal == "" {
+				return missing(c, "--journal DIR", "where the journal will be")
 			}
 			p.Steps = session.Full(len(ledgers))
 			p.Directories = []session.Directory{{Path: journal, Role: "journal"}}

@@ -128,7 +128,14 @@ func TestWrongUse(t *testing.T) {
 		code int
 		want string
 	}{
-		{"no directory", []string{"quick"}, exitUsage, "requires at least 1 arg"},
+		{"no directory", []string{"quick"}, exitUsage, "iobench: DIR is missing (usage: iobench quick DIR... [flags])"},
+		{"no device", []string{"raw"}, exitUsage, "DEVICE is missing (usage: iobench raw DEVICE"},
+		{"one directory too many", []string{"sync", dir, "b"}, exitUsage, `"b" is one argument too many (usage: iobench sync DIR`},
+		{"arguments of full", []string{"full", dir}, exitUsage, "takes no arguments (usage: iobench full --journal DIR"},
+		{"no result", []string{"report"}, exitUsage, "RUN.json is missing"},
+		{"nothing to compare", []string{"compare"}, exitUsage, "missing (usage: iobench compare"},
+		{"no hosts", []string{"collect"}, exitUsage, "--hosts FILE is missing: the list of hosts, one a line (usage: iobench collect"},
+		{"no configuration", []string{"apply", "result/testdata/full.json"}, exitUsage, "--config FILE is missing: which file to change (usage: iobench apply"},
 		{"missing directory", []string{"quick", filepath.Join(dir, "none")}, exitFailed, "no such file"},
 		{"a file", []string{"quick", "iobench_test.go"}, exitFailed, "is not a directory"},
 		{"no space", append(short("quick", dir), "--file-mib", "1048576"), exitRefused, "MiB left"},
@@ -142,13 +149,14 @@ func TestWrongUse(t *testing.T) {
 		{"method", []string{"quick", dir, "--method", "uring"}, exitUsage, "none of dsync"},
 		{"label", []string{"quick", dir, "--label", "rack"}, exitUsage, "k=v"},
 		{"out", short("quick", dir, "--out", filepath.Join(dir, "none", "r.json")), exitUsage, "--out"},
-		{"journal", []string{"full"}, exitUsage, "--journal DIR"},
+		{"journal", []string{"full"}, exitUsage, "--journal DIR is missing: where the journal will be (usage: iobench full"},
 		{"hours", []string{"soak", dir, "--hours", "0"}, exitUsage, "outside 1 to"},
 		{"share", []string{"live", dir, "--cap", "90%"}, exitUsage, "no share"},
 		{"raw on a directory", []string{"raw", dir}, exitFailed, "is not a block device"},
 		{"raw on a file", []string{"raw", "iobench_test.go"}, exitFailed, "is not a block device"},
-		{"command", []string{"quik"}, exitUsage, "unknown command"},
-		{"flag", []string{"quick", "--nope", dir}, exitUsage, "unknown flag"},
+		{"command", []string{"quik"}, exitUsage, `unknown command "quik"; did you mean "quick"?`},
+		{"no command at all", []string{"measure"}, exitUsage, "--help` lists them"},
+		{"flag", []string{"quick", "--nope", dir}, exitUsage, "unknown flag: --nope (usage: iobench quick DIR"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			code, stdout, stderr := run(tc.args...)

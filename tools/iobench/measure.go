@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/tools/iobench/device"
@@ -71,9 +72,20 @@ func (o *measureFlags) print(c *cobra.Command, runs []*result.Run) error {
 	if o.output != "table" {
 		return nil
 	}
+	return printRuns(w, runs)
+}
+
+// printRuns writes the terminal report of each run.
+func printRuns(w io.Writer, runs []*result.Run) error {
 	for i, r := range runs {
 		if i > 0 {
 			fmt.Fprintln(w)
+		}
+		if r.Verification != nil {
+			if err := printVerified(w, r); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := terminal.Print(w, r, terminal.Options{Color: isTerminal(w)}); err != nil {
 			return err

@@ -19,29 +19,31 @@ type reportOptions struct {
 func newReportCommand() *cobra.Command {
 	var o reportOptions
 	c := &cobra.Command{
-		Use:   "report RUN.json... --html FILE",
-		Short: "Write results as one HTML file with charts that needs nothing else",
-		Long: "Writes the runs of the files as one HTML page of at most 1 MB: charts, settings with their reasons, and all figures as\n" +
-			"tables. The page loads nothing from anywhere. Many runs side by side: iobench compare.",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return o.write(c, args) },
+		Use:   "report RUN.json...",
+		Short: "Print results again, or write them as one HTML file with charts that needs nothing else",
+		Long: "Prints the runs of the files as they were printed when they were measured. With --html it writes them as one HTML page of\n" +
+			"at most 1 MB instead: charts, settings with their reasons, and all figures as tables. The page loads nothing from\n" +
+			"anywhere. Many runs side by side: iobench compare.",
+		Example: "  iobench report disk.json\n  iobench report disk.json --html disk.html",
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(c *cobra.Command, args []string) error { return o.write(c, args) },
 	}
 	f := c.Flags()
-	f.StringVar(&o.html, "html", "", "file to write")
+	f.StringVar(&o.html, "html", "", "write a page with charts to this file")
 	f.IntVar(&o.run, "run", 0, "only the run with this number, counted from 1 through all files; 0: all of them")
 	return c
 }
 
 func (o *reportOptions) write(c *cobra.Command, files []string) error {
-	if o.html == "" {
-		return exit(exitUsage, fmt.Errorf("--html FILE says where the page goes"))
-	}
 	runs, err := readRuns(files)
 	if err != nil {
 		return err
 	}
 	if runs, err = pickRun(runs, o.run); err != nil {
 		return err
+	}
+	if o.html == "" {
+		return printRuns(c.OutOrStdout(), runs)
 	}
 	var b bytes.Buffer
 	if err := page.Write(&b, runs); err != nil {

@@ -64,14 +64,26 @@ func TestReportCommand(t *testing.T) {
 	page, err := os.ReadFile(html)
 	require.NoError(t, err)
 	require.True(t, bytes.HasPrefix(page, []byte("<!DOCTYPE html>")))
-	code, _, _ = runIobench(t, "report", exampleFile)
-	require.Equal(t, exitUsage, code)
 	code, _, stderr = runIobench(t, "report", exampleFile, "--html", html, "--run", "2")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, stderr, "there are runs 1 to 1")
 	code, _, stderr = runIobench(t, "report", "main.go", "--html", html)
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "main.go: run 1")
+}
+
+// TestReportPrintsWhatTheRunPrinted, to the letter.
+func TestReportPrintsWhatTheRunPrinted(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "run.json")
+	code, printed, stderr := run(short("sync", dir, "--out", file)...)
+	require.Zero(t, code, stderr)
+	code, again, stderr := run("report", file)
+	require.Zero(t, code, stderr)
+	require.Equal(t, printed, again)
+	code, both, stderr := run("report", file, exampleFile)
+	require.Zero(t, code, stderr)
+	require.True(t, strings.HasPrefix(both, printed+"\niobench "), "one after the other")
 }
 
 func TestCompareCommand(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/binderylog/bindery/internal/usage"
 	"github.com/spf13/cobra"
 )
 
@@ -36,14 +37,15 @@ func exit(code int, err error) error { return &exitError{code, err} }
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "iobench",
-		Short:         "Measure what a disk can promise to a bookie",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		Use:                        "iobench",
+		Short:                      "Measure what a disk can promise to a bookie",
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+		Args:                       refuseUnknownCommand,
+		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit(exitUsage, err) })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return exit(exitUsage, usage.Line(err, c.UseLine())) })
 	root.AddCommand(chapterCommands()...)
 	root.AddCommand(newQuickCommand(), newFullCommand(), newSoakCommand(), newRawCommand(), newLiveCommand(), newVerifyCommand(), newReportCommand(), newCompareCommand(), newApplyCommand(), newCollectCommand(), &cobra.Command{
 		Use:   "version",
@@ -57,6 +59,23 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
+// refuseUnknownCommand names the nearest command there is.
+func refuseUnknownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	msg := fmt.Sprintf("unknown command %q; `iobench --help` lists them", args[0])
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		msg = fmt.Sprintf("unknown command %q; did you mean %q?", args[0], near[0])
+	}
+	return exit(exitUsage, errors.New(msg))
+}
+
+// missing is the error of a command that was not given a flag that it needs.
+func missing(c *cobra.Command, flag, use string) error {
+	return exit(exitUsage, usage.Missing(flag, use, c.UseLine()))
+}
+
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -64,19 +83,17 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(stderr, "iobench: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	var e *exitError
+	if !errors.As(err, &e) && usage.FromCobra(err) {
+		err = exit(exitUsage, usage.Explain(err, c.Use, c.UseLine(), c.Flags().Args()))
+	}
+	fmt.Fprintf(stderr, "iobench: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	if errors.As(err, &e) {
 		return e.code
-	}
-	for _, start := range []string{"unknown command", "accepts ", "requires "} {
-		if strings.HasPrefix(err.Error(), start) {
-			return exitUsage
-		}
 	}
 	return exitFailed
 }

@@ -143,6 +143,18 @@ type measured struct {
 	} `json:"generator"`
 }
 
+// processor is the time that bookie and generator take of an add, together.
+func (m *measured) processor() time.Duration {
+	if m.Server == nil {
+		return 0
+	}
+	return time.Duration((m.Server.CPUPerMillion + m.Generator.CPUPerMillion) * 1e3)
+}
+
+func (m *measured) String() string {
+	return fmt.Sprintf("%.0f adds/s, p50 %.0f us, p99 %.0f us, %.1f us of processors per add", m.AddsPerS, m.Latency["p50"], m.Latency["p99"], float64(m.processor())/1e3)
+}
+
 // load is what a bookie is driven with.
 type load struct {
 	entry       int

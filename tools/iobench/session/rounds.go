@@ -69,10 +69,7 @@ func (r *rounds) from(one *round, disk ...[]result.Cell) (p result.Prediction, e
 	}
 	switch {
 	case one.echo != nil:
-		m.Trip = one.echo
-		if one.disk.Server != nil { // the generator runs on the same processors
-			m.CPU = time.Duration((one.disk.Server.CPUPerMillion + one.disk.Generator.CPUPerMillion) * 1e3)
-		}
+		m.Trip, m.CPU = one.echo, one.disk.processor() // the generator runs on the same processors
 	case r.rate == 0:
 		m.CPU, m.CPUPeak = time.Duration(1e9/max(one.rest.AddsPerS, 1)), one.rest.AddsPerS
 	default: // what the processors took is in what the bookie in memory took

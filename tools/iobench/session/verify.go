@@ -183,7 +183,10 @@ func (v *verifier) rounds(ctx context.Context, pct, rate float64) (_ *rounds, er
 			return nil, err
 		}
 		r.list = append(r.list, one)
-		say(v.o.Log, "%3.0f %%: %.0f adds/s, p50 %.0f us, p99 %.0f us", pct, one.disk.AddsPerS, one.disk.Latency["p50"], one.disk.Latency["p99"])
+		say(v.o.Log, "%3.0f %%: %s", pct, &one.disk)
+		if memory != nil {
+			say(v.o.Log, "       %s; disk in memory", &one.rest)
+		}
 	}
 	return r, r.predict()
 }

@@ -24,6 +24,7 @@ type ledgerWriteOptions struct {
 	split        string
 	digest       string
 	passwordFile string
+	custom       []string
 	noProgress   bool
 }
 
@@ -34,8 +35,9 @@ func newLedgerWriteCommand(cluster *clusterOptions) *cobra.Command {
 		Short: "Write a file, or standard input, into a new ledger and print the ledger's id",
 		Long: "Writes a file, or standard input, into a new ledger, seals it and prints its id, alone, on standard output.\n" +
 			"`bindery ledger read ID` gives back the very bytes.",
-		Example: "  bindery ledger write access.log\n  zcat dump.gz | bindery ledger write --split 1MiB -\n  bindery ledger write --ensemble 5 --write-quorum 3 --ack-quorum 2 --split lines events.ndjson",
-		Args:    cobra.MaximumNArgs(1),
+		Example: "  bindery ledger write access.log\n  zcat dump.gz | bindery ledger write --split 1MiB -\n  bindery ledger write --ensemble 5 --write-quorum 3 --ack-quorum 2 --split lines events.ndjson\n" +
+			"  bindery ledger write --custom team=billing access.log",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			name := "-"
 			if len(args) == 1 {
@@ -51,8 +53,25 @@ func newLedgerWriteCommand(cluster *clusterOptions) *cobra.Command {
 	f.StringVar(&o.split, "split", "64KiB", "what makes an entry: lines, or a size in bytes or with a unit such as 4096, 64K, 1MiB (at most 4MiB)")
 	f.StringVar(&o.digest, "digest", "crc32c", "digest of the entries: crc32c, crc32, hmac or dummy")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the ledger's password")
+	f.StringArrayVar(&o.custom, "custom", nil, "KEY=VALUE of the ledger's custom metadata, as policies match it; may be given again\n(bindery.tier=release, which lets bookies give an offloaded ledger up, is added unless that key is given)")
 	f.BoolVar(&o.noProgress, "no-progress", false, "show no progress on a terminal")
 	return c
+}
+
+// parsePairs reads the values of a flag that takes KEY=VALUE and may be given again.
+func parsePairs(flag string, list []string) (map[string]string, error) {
+	out := make(map[string]string, len(list))
+	for _, s := range list {
+		k, v, ok := strings.Cut(s, "=")
+		if !ok || k == "" {
+			return nil, exit(exitUsage, fmt.Errorf("--%s %q is not KEY=VALUE", flag, s))
+		}
+		if have, twice := out[k]; twice && have != v {
+			return nil, exit(exitUsage, fmt.Errorf("--%s gives %s two values, %q and %q", flag, k, have, v))
+		}
+		out[k] = v
+	}
+	return out, nil
 }
 
 func parseDigest(s string) (ledgerclient.DigestType, error) {
@@ -187,6 +206,14 @@ func (o *ledgerWriteOptions) run(c *cobra.Command, name string) error {
 	if err := o.quorum.Validate(); err != nil {
 		return exit(exitUsage, err)
 	}
+	pairs, err := parsePairs("custom", o.custom)
+	if err != nil {
+		return err
+	}
+	custom := make(map[string][]byte, len(pairs))
+	for k, v := range pairs {
+		custom[k] = []byte(v)
+	}
 	in, size, err := openInput(c, name)
 	if err != nil {
 		return err
@@ -201,7 +228,7 @@ func (o *ledgerWriteOptions) run(c *cobra.Command, name string) error {
 		return err
 	}
 	return o.cluster.with(c, func(ctx context.Context, client *ledgerclient.Client) error {
-		w, err := client.Create(ctx, ledgerclient.CreateOptions{Quorum: o.quorum, Digest: digest, Password: password})
+		w, err := client.Create(ctx, ledgerclient.CreateOptions{Quorum: o.quorum, Digest: digest, Password: password, Custom: custom})
 		if err != nil {
 			return err
 		}

@@ -32,6 +32,17 @@ func TestSplitSizes(t *testing.T) {
 	}
 }
 
+func TestPairs(t *testing.T) {
+	got, err := parsePairs("custom", []string{"team=billing", "note=a=b", "empty=", "team=billing"})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"team": "billing", "note": "a=b", "empty": ""}, got)
+	t.Chdir(t.TempDir())
+	fails(t, exitUsage, `--custom "billing" is not KEY=VALUE`, "ledger", "write", "--custom", "billing", "/dev/null")
+	fails(t, exitUsage, `--custom "=billing" is not KEY=VALUE`, "ledger", "write", "--custom", "=billing", "/dev/null")
+	fails(t, exitUsage, `--custom gives team two values, "a" and "b"`, "ledger", "write", "--custom", "team=a", "--custom", "team=b", "/dev/null")
+	fails(t, exitUsage, `--match "billing" is not KEY=VALUE`, "offload", "run", "--match", "billing")
+}
+
 func TestQuorumsFitTheEnsemble(t *testing.T) {
 	for _, tc := range []struct {
 		args []string

@@ -177,14 +177,11 @@ func newOffloadRunCommand(o *tierOptions) *cobra.Command {
 			"cleans up and scrubs. `bindery run --roles offload` does the same from a configuration file.",
 		Example: "  bindery offload run --after-age 24h --match team=billing",
 		RunE: func(c *cobra.Command, _ []string) error {
-			p := offload.Policy{AfterAge: age, Match: map[string]string{}, KeepCopy: keep}
-			for _, m := range match {
-				k, v, ok := strings.Cut(m, "=")
-				if !ok || k == "" {
-					return exit(exitUsage, fmt.Errorf("--match %q is not key=value", m))
-				}
-				p.Match[k] = v
+			pairs, err := parsePairs("match", match)
+			if err != nil {
+				return err
 			}
+			p := offload.Policy{AfterAge: age, Match: pairs, KeepCopy: keep}
 			return o.withWorker(c, func(wo *offload.Options) { wo.DeletionLag = lag }, func(ctx context.Context, _ *tier, w *offload.Worker) error {
 				s := offload.NewService(w, offload.ServiceOptions{Policy: p, Every: every})
 				s.Start()

@@ -28,16 +28,11 @@ func TestOffloadRoleOfARunningProcess(t *testing.T) {
 	input := filepath.Join(r.dir, "input")
 	data := bytes.Repeat([]byte("a line that everybody may know by heart\n"), 8000)
 	require.NoError(t, os.WriteFile(input, data, 0o600))
-	id := strings.TrimSpace(succeeds(t, "ledger", "write", "--ensemble", "1", "--split", "4KiB", "--metadata", r.uri, input))
-	other := strings.TrimSpace(succeeds(t, "ledger", "write", "--ensemble", "1", "--split", "4KiB", "--metadata", r.uri, input))
-	n, err := parseLedgerID(other)
+	id := strings.TrimSpace(succeeds(t, "ledger", "write", "--ensemble", "1", "--split", "4KiB", "--custom", "team=billing", "--metadata", r.uri, input))
+	other := strings.TrimSpace(succeeds(t, "ledger", "write", "--ensemble", "1", "--split", "4KiB", "--custom", "team=billing", "--custom", "bindery.tier=keep", "--metadata", r.uri, input))
+	n, err := parseLedgerID(other) // the bookies keep it, its owner says
 	require.NoError(t, err)
-	m, v, err := r.views.Ledgers.Read(t.Context(), n)
-	require.NoError(t, err)
-	m = m.Clone()
-	m.Custom["bindery.tier"] = []byte("keep") // the bookies', its owner says
-	_, err = r.views.Ledgers.Write(t.Context(), n, m, v)
-	require.NoError(t, err)
+	unmatched := strings.TrimSpace(succeeds(t, "ledger", "write", "--ensemble", "1", "--custom", "team=other", "--metadata", r.uri, input))
 	require.Zero(t, r.stop())
 
 	targets, keys := filepath.Join(r.dir, "targets.toml"), filepath.Join(r.dir, "keys")
@@ -47,7 +42,7 @@ func TestOffloadRoleOfARunningProcess(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(targets, []byte(list.String()), 0o600))
 	require.NoError(t, os.WriteFile(keys, []byte("k1 = "+base64.StdEncoding.EncodeToString(make([]byte, 32))+"\n"), 0o600))
-	section := fmt.Sprintf("[run]\nroles = [\"bookie\", \"offload\"]\n[offload]\ntargets = %q\ndir = %q\nafter_age = \"1ms\"\ndeletion_lag = \"0s\"\ncompression = \"none\"\nencryption = \"aes-256-gcm\"\n", targets, filepath.Join(r.dir, "o"))
+	section := fmt.Sprintf("[run]\nroles = [\"bookie\", \"offload\"]\n[offload]\ntargets = %q\ndir = %q\nafter_age = \"1ms\"\nmatch = [\"team=billing\"]\ndeletion_lag = \"0s\"\ncompression = \"none\"\nencryption = \"aes-256-gcm\"\n", targets, filepath.Join(r.dir, "o"))
 	r.write(anyDisk + section + fmt.Sprintf("key_source = %q\n", "file:"+filepath.Join(r.dir, "absent")))
 	code, _, errs := cli("run", "--config", r.conf)
 	require.Equal(t, 1, code, errs)
@@ -62,6 +57,11 @@ func TestOffloadRoleOfARunningProcess(t *testing.T) {
 		return strings.Contains(succeeds(t, "ledger", "ls", "--long", "--metadata", r.uri), "COMPLETE")
 	}, time.Minute, 50*time.Millisecond, "%s", r.logs)
 
+	shown := succeeds(t, "ledger", "show", unmatched, "--metadata", r.uri)
+	require.Contains(t, shown, "custom     team = \"other\"\n")
+	require.Contains(t, shown, "custom     bindery.tier = \"release\"\n", "what the client adds")
+	require.NotContains(t, shown, "tier       ", "the policy does not match it")
+	succeeds(t, "ledger", "rm", unmatched, "--yes", "--metadata", r.uri)
 	t.Run("ledger ls and show", func(t *testing.T) {
 		require.Equal(t, id+" RELEASED\n"+other+"\n", succeeds(t, "ledger", "ls", "--metadata", r.uri), "the other one's owner keeps it on the bookies")
 		require.JSONEq(t, fmt.Sprintf("[%s, %s]", id, other), succeeds(t, "ledger", "ls", "--output", "json", "--metadata", r.uri))

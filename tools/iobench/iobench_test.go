@@ -76,7 +76,7 @@ func TestPitfall01SummaryIsDurable(t *testing.T) {
 func TestPitfall18BytesAreSaidFirst(t *testing.T) {
 	code, _, stderr := run(short("align", t.TempDir())...)
 	require.Equal(t, 0, code, stderr)
-	require.Contains(t, stderr, "writes at most 0.3 GB")
+	require.Contains(t, stderr, "measures for 1 s, and prepares test files before; writes at most 0.3 GB")
 	code, _, stderr = run(short("align", t.TempDir(), "--quiet")...)
 	require.Equal(t, 0, code, stderr)
 	require.Empty(t, stderr)
@@ -278,10 +278,13 @@ func TestProgressLine(t *testing.T) {
 	require.LessOrEqual(t, len(text), 79)
 	s.Cell = "all/same"
 	text = line(s, 30*time.Second)
-	require.Contains(t, text, "50 %")
+	require.Contains(t, text, "67 %")
 	require.Contains(t, text, "12.0 GB written")
-	require.Contains(t, text, "1m0s left")
-	require.Contains(t, line(s, time.Hour), "0s left")
+	require.Contains(t, text, "60 s left")
+	require.Contains(t, line(s, time.Hour), "ends soon")
+	s.Left, s.Later = 3*time.Hour+5*time.Minute, 80*time.Minute
+	require.Contains(t, line(s, 0), "3 h 5 min left")
+	require.Contains(t, line(s, 24*time.Hour), "80 min left", "those that have not begun are still to come")
 	var b bytes.Buffer
 	p := startProgress(&b, false)
 	p.update(s)

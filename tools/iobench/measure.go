@@ -29,6 +29,7 @@ func (o *measureFlags) measure(c *cobra.Command, plans ...session.Plan) error {
 	var err error
 	for _, p := range plans {
 		show := startProgress(c.ErrOrStderr(), o.quiet)
+		show.limit = p.Limit
 		p.Progress, p.Started = show.update, show.started
 		var run *result.Run
 		run, err = session.Run(c.Context(), p)

@@ -11,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// verifyLoads is how many times --each it takes in all: four loads, each with what is measured around it.
+const verifyLoads = 20
+
 func newVerifyCommand() *cobra.Command {
 	var o measureFlags
 	var v session.VerifyOptions
@@ -41,7 +44,7 @@ func newVerifyCommand() *cobra.Command {
 			}
 			v.Rounds = p.Rounds
 			p.Directories = []session.Directory{{Path: args[0], Role: "journal"}}
-			p.Started = (&progress{w: c.ErrOrStderr(), off: o.quiet}).started
+			p.Started = (&progress{w: c.ErrOrStderr(), off: o.quiet, takesAbout: o.duration + verifyLoads*v.Each}).started
 			r, err := session.Verify(c.Context(), p, v)
 			if r == nil {
 				return ending(err, false)

@@ -204,7 +204,7 @@ func (b *book) fixedRate(ctx context.Context, id string, d time.Duration, each f
 	}
 	c.Loop, c.AskedPerS = "open", rate
 	probe := b.probe(c).Timed().Stalled()
-	env.Report(b.chapter.Name, id, 0.1)
+	env.Report(b.chapter.Name, id, 0)
 	for left := d; left > 0; left -= time.Hour {
 		part := min(left, time.Hour)
 		single := engine.NewProbe(c)

@@ -60,7 +60,8 @@ type Status struct {
 	Cell    string
 	Done    float64 // share of the run
 	Elapsed time.Duration
-	Left    time.Duration // estimate
+	Left    time.Duration // estimate for the whole run
+	Later   time.Duration // the part of it that chapters take that have not begun
 	Written int64
 }
 

@@ -29,6 +29,7 @@ type run struct {
 	out     *result.Run
 	done    float64 // share of the steps that are over
 	share   float64 // of the step under way
+	eta     eta
 	method  journal.IOMethod
 	hotest  map[int]float64
 	company string // who else uses the disk
@@ -166,15 +167,16 @@ func (r *run) progress(p engine.Progress) {
 	if r.plan.Progress == nil {
 		return
 	}
-	done := min(r.done+r.share*p.Done, 1)
-	s := Status{Chapter: p.Chapter, Cell: p.Cell, Done: done, Elapsed: time.Since(r.start), Written: r.meter.Written()}
-	if planned := time.Duration(float64(r.plan.Budget) * (1 - done)); done > 0.05 {
-		// What it took so far, preparation included, tells how long the rest will take.
-		s.Left = time.Duration(float64(s.Elapsed) / done * (1 - done))
-	} else {
-		s.Left = planned
-	}
+	s := Status{Chapter: p.Chapter, Cell: p.Cell, Done: min(r.done+r.share*p.Done, 1), Elapsed: time.Since(r.start), Written: r.meter.Written()}
+	s.Left, s.Later = r.eta.left(time.Now(), p.Done)
 	r.plan.Progress(s)
+}
+
+// preparing says that a chapter starts, whose test files have to be made before it measures.
+func (r *run) preparing(name string, budget, later time.Duration) {
+	r.eta.begin(time.Now(), budget, later)
+	r.progress(engine.Progress{Chapter: name, Cell: "preparing"})
+	r.eta.measuring = time.Time{} // not yet
 }
 
 // least is the shortest time that a chapter is given.
@@ -189,6 +191,7 @@ func (r *run) steps(ctx context.Context) error {
 		left += s.Share
 	}
 	total := left
+	r.eta.began, r.eta.limit = r.start, p.Limit
 	for _, s := range p.Steps {
 		budget := time.Duration(float64(p.Budget) * s.Share / total)
 		if p.Limit > 0 {
@@ -198,9 +201,12 @@ func (r *run) steps(ctx context.Context) error {
 		r.share = s.Share / total
 		const kept = 0.5 // of their shares, for those that come later: one that takes more does not starve them
 		r.meter.Keep(int64(kept * float64(p.MaxWrite) * (left - s.Share) / total))
-		if err := r.step(ctx, s, max(budget, least), int64(float64(p.MaxWrite)*s.Share/total)); err != nil {
+		budget = max(budget, least)
+		r.preparing(s.Name, budget, time.Duration(float64(p.Budget)*(left-s.Share)/total))
+		if err := r.step(ctx, s, budget, int64(float64(p.MaxWrite)*s.Share/total)); err != nil {
 			return err
 		}
+		r.eta.end(time.Now())
 		left -= s.Share
 		r.done += r.share
 	}

@@ -246,6 +246,10 @@ func (s *Store) oddSuccess(e *objstore.Error, x *exchange, err error) {
 		}
 	}
 	e.Kind, e.MaybeDone = objstore.KindTransient, changes(e.Op)
+	if errors.Is(err, errEndless) {
+		e.Kind = objstore.KindForeign
+		s.hint(e, x)
+	}
 	if x.status == 0 { // the library refused before it sent anything
 		e.Kind, e.MaybeDone = objstore.KindMisuse, false
 	}

@@ -47,6 +47,10 @@ func (s secret) String() string { return "access key " + s.accessKey }
 // GoString implements fmt.GoStringer for the same reason.
 func (s secret) GoString() string { return s.String() }
 
+// renewPatience is how long a request waits for a new credential while the old one is still valid: the service that gives them may not answer
+// at all, and then the requests of the last minutes must not wait with it.
+const renewPatience = 2 * time.Second
+
 // keyring keeps the current credential and renews it.
 type keyring struct {
 	fetch func(context.Context) (secret, error)
@@ -73,11 +77,15 @@ func (k *keyring) get(ctx context.Context) (secret, error) {
 	if have && (cur.expires.IsZero() || k.now().Before(cur.expires.Add(-renewBefore))) {
 		return cur, nil
 	}
-	s, err := k.renew(ctx)
-	if err != nil && have && k.now().Before(cur.expires) {
-		return cur, nil
+	if !have || !k.now().Before(cur.expires) {
+		return k.renew(ctx)
 	}
-	return s, err
+	wait, cancel := context.WithTimeout(ctx, renewPatience)
+	defer cancel()
+	if s, err := k.renew(wait); err == nil {
+		return s, nil
+	}
+	return cur, ctx.Err()
 }
 
 // renew fetches the credential anew; callers at the same time share one fetch.

@@ -8,6 +8,8 @@
 //     store as data.
 //   - "Not found" is said only if the store said so in S3's own words; an answer to HEAD, which has no words, is confirmed by a listing.
 //   - A redirect is not followed.
+//   - No answer but an object's bytes is read beyond 16 MiB; a service that gives credentials and does not answer holds no request up while the old
+//     one is valid.
 //   - A request that was refused because of the credential or the clock, and so was not carried out, is sent once more with a new credential or the
 //     clock's offset, if those differ from what was used. Nothing else is sent twice, but a read on a pooled connection that turns out to be closed.
 //
@@ -113,7 +115,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ca_file: %w", err)
 	}
-	fetch, err := o.Credentials.source(&http.Client{Timeout: 30 * time.Second, Transport: base}, o.Region)
+	fetch, err := o.Credentials.source(&http.Client{Timeout: 30 * time.Second, Transport: bounded{base}}, o.Region)
 	if err != nil {
 		return nil, err
 	}

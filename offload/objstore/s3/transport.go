@@ -26,6 +26,7 @@ const (
 	idlePerHost  = 64
 	errorBodyMax = 64 << 10
 	headerMax    = 64 << 10
+	answerMax    = 16 << 20        // of a success that is no object: the longest is a list of a thousand keys
 	replyTimeout = 5 * time.Minute // for the first byte; the caller's context is usually shorter
 )
 
@@ -83,6 +84,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.send(req, x)
 	if err == nil && resp.StatusCode >= 200 && resp.StatusCode < 300 {
+		if x.header.Get("Range") == "" { // the library reads these whole
+			resp.Body = &boundedBody{in: resp.Body, left: answerMax}
+		}
 		return resp, nil
 	}
 	if err != nil {
@@ -175,6 +179,39 @@ func (t *transport) learn(reply http.Header) (offset time.Duration, learned bool
 	before := time.Duration(t.skew.Swap(int64(offset)))
 	return offset, (offset - before).Abs() > time.Minute
 }
+
+// boundedBody is an answer that ends with an error when it is longer than any can be.
+type boundedBody struct {
+	in   io.ReadCloser
+	left int
+}
+
+// bounded is a transport whose answers are boundedBody.
+type bounded struct{ in http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.in.RoundTrip(req)
+	if err == nil {
+		resp.Body = &boundedBody{in: resp.Body, left: answerMax}
+	}
+	return resp, err
+}
+
+var errEndless = fmt.Errorf("an answer of more than %d bytes", answerMax)
+
+// Read implements io.Reader.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.in.Read(p[:min(len(p), b.left+1)])
+	if n > b.left {
+		return b.left, errEndless
+	}
+	b.left -= n
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *boundedBody) Close() error { return b.in.Close() }
 
 func readAnswer(body io.Reader) (a answer) {
 	b, _ := io.ReadAll(io.LimitReader(body, errorBodyMax)) // what can be read of it; the status is what counts

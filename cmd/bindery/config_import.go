@@ -4,17 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/binderylog/bindery/internal/config"
 	"github.com/binderylog/bindery/internal/metadata/driver"
 	"github.com/binderylog/bindery/internal/vfs"
-	"github.com/spf13/cobra"
 )
 
 type importOptions struct {
@@ -94,12 +94,7 @@ func (o *importOptions) run(c *cobra.Command, name string) error {
 
 // readConf reads a foreign file with a bound.
 func readConf(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, 1<<20+1)) // the parser refuses what is longer
+	return vfs.ReadSmall(name, 1<<20)
 }
 
 // refuseOtherSyntax refuses what is no properties file. The syntax admits nearly every line, so that a wrong file would come

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	metadriver "github.com/binderylog/bindery/internal/metadata/driver"
+	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/ledgerclient"
 )
 
@@ -115,12 +115,9 @@ func readPassword(name string) ([]byte, error) {
 	if name == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(name)
+	data, err := vfs.ReadSmall(name, 4096)
 	if err != nil {
 		return nil, fmt.Errorf("read the password: %w", err)
-	}
-	if len(data) > 4096 {
-		return nil, fmt.Errorf("read the password: %s has %d bytes, more than 4096", name, len(data))
 	}
 	return []byte(strings.TrimRight(string(data), "\r\n")), nil
 }

@@ -952,12 +952,7 @@ func newOffloadInspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect FILE", Short: "Take a manifest object apart that lies in a file", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			f, err := os.Open(args[0])
-			if err != nil {
-				return err
-			}
-			defer f.Close() //nolint:errcheck // only read
-			data, err := io.ReadAll(io.LimitReader(f, inspectBytesMax))
+			data, err := vfs.ReadSmall(args[0], inspectBytesMax)
 			if err != nil {
 				return err
 			}

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/admin"
 	"github.com/binderylog/bindery/internal/config"
@@ -24,7 +26,6 @@ import (
 	"github.com/binderylog/bindery/internal/metadata/driver"
 	"github.com/binderylog/bindery/internal/metadata/etcdmeta"
 	"github.com/binderylog/bindery/internal/vfs"
-	"github.com/spf13/cobra"
 )
 
 // process is everything that `run` or `standalone` runs in one process. It is started in the order metadata member,
@@ -407,12 +408,12 @@ func adminToken(name string) (string, error) {
 	if name == "" {
 		return "", nil
 	}
-	data, err := os.ReadFile(name)
+	data, err := vfs.ReadSmall(name, 4096)
 	if err != nil {
 		return "", fmt.Errorf("http.admin_token_file: %w", err)
 	}
 	token := strings.TrimSpace(string(data))
-	if token == "" || len(data) > 4096 {
+	if token == "" {
 		return "", fmt.Errorf("http.admin_token_file: %s holds no token", name)
 	}
 	return token, nil

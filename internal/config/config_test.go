@@ -205,7 +205,7 @@ func TestMissingFile(t *testing.T) {
 
 func TestLargeFileIsRefused(t *testing.T) {
 	_, err := Load(Options{File: write(t, strings.Repeat("#", fileBytesMax+1))})
-	require.ErrorContains(t, err, "larger than 1 MiB")
+	require.ErrorContains(t, err, "it has more than 1048576 bytes")
 }
 
 func TestOffloadEncryption(t *testing.T) {

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/binderylog/bindery/internal/vfs"
 )
 
 // fileBytesMax bounds a configuration file. Ours have a few hundred lines.
@@ -156,17 +156,9 @@ func LoadText(toml []byte) (*Loaded, error) {
 }
 
 func readBounded(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("open configuration: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, fileBytesMax+1))
+	data, err := vfs.ReadSmall(name, fileBytesMax)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
-	}
-	if len(data) > fileBytesMax {
-		return nil, fmt.Errorf("configuration %s is larger than 1 MiB", name)
 	}
 	return data, nil
 }

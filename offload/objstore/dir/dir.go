@@ -35,6 +35,7 @@ import (
 
 const (
 	formatText  = "bindery object folder 1\n"
+	formatMax   = 1 << 10        // also of another version
 	staleTmpAge = 24 * time.Hour // far beyond the time that a write may take
 	renameTries = 8              // each lost race means that another call made progress
 )
@@ -86,10 +87,13 @@ func (s *Store) inner(names ...string) string {
 
 // ready says why the folder is not an object folder, or makes it one if it may.
 func (s *Store) ready(op objstore.Op, key string) error {
-	text, err := vfs.ReadFile(s.fs, s.inner("format"))
+	text, err := s.readFormat()
 	switch {
 	case err == nil && string(text) == formatText:
 		return nil
+	case errors.Is(err, errForeign), errors.Is(err, syscall.ENOTDIR):
+		return &objstore.Error{Kind: objstore.KindForeign, Op: op, Key: key, Err: err,
+			Hint: "it is not an object folder: give an empty folder, or move away what stands there"}
 	case err == nil:
 		return &objstore.Error{Kind: objstore.KindForeign, Op: op, Key: key,
 			Err:  fmt.Errorf("%s holds %q", s.inner("format"), text[:min(len(text), 40)]),
@@ -122,6 +126,23 @@ func (s *Store) ready(op objstore.Op, key string) error {
 		}
 	}
 	return nil
+}
+
+// readFormat reads the format file. What stands there may be anything: nothing but a small regular file is opened.
+func (s *Store) readFormat() ([]byte, error) {
+	name := s.inner("format")
+	in, err := s.fs.Stat(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case in.Dir:
+		return nil, fmt.Errorf("%w: %s is a folder", errForeign, name)
+	case in.Special:
+		return nil, fmt.Errorf("%w: %s is a pipe, a device or a socket", errForeign, name)
+	case in.Size > formatMax:
+		return nil, fmt.Errorf("%w: %s has %d bytes", errForeign, name, in.Size)
+	}
+	return vfs.ReadFile(s.fs, name)
 }
 
 // dropStale removes what writers of long ago left. What can not be removed now is tried again at the next start.

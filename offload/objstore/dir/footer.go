@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	errForeign = errors.New("no footer of an object")
+	errForeign = errors.New("not a file of ours")
 	errFolder  = errors.New("a folder")
 )
 

@@ -71,10 +71,15 @@ func (s *Store) upload(ctx context.Context, op objstore.Op, key, id string) (foo
 	switch {
 	case err == nil && have == key:
 		return foot, nil
-	case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, errForeign):
+	case err == nil, noUpload(err):
 		return footer{}, s.absent(op, key, objstore.KindNoUpload, fmt.Errorf("no upload %s", id))
 	}
 	return footer{}, s.fail(op, key, err)
+}
+
+// noUpload reports whether an error of readUpload says that there is none: something else may stand in its place.
+func noUpload(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, errForeign) || errors.Is(err, errFolder)
 }
 
 func (s *Store) readUpload(id string) (key string, foot footer, err error) {
@@ -170,6 +175,9 @@ func (s *Store) appendPart(ctx context.Context, f vfs.File, foot *footer, key, i
 	in, have, err := openFooter(s.fs, s.inner("uploads", id, fmt.Sprintf(partName, p.Number)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return refuse(objstore.KindMisuse, "part %d was never sent", p.Number)
+	}
+	if errors.Is(err, errForeign) || errors.Is(err, errFolder) { // no retry makes it one
+		return refuse(objstore.KindMisuse, "part %d is no part any more: %w", p.Number, err)
 	}
 	if err != nil {
 		return err
@@ -270,7 +278,7 @@ func (s *Store) ListUploads(ctx context.Context, key string) ([]objstore.Upload,
 		switch {
 		case err == nil && have == key:
 			out = append(out, objstore.Upload{Key: key, ID: id, Started: time.UnixMilli(foot.modified)})
-		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errForeign):
+		case err != nil && !noUpload(err):
 			return nil, s.fail(op, key, err)
 		}
 	}

@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/offload"
 	"github.com/binderylog/bindery/offload/objstore"
 	"github.com/binderylog/bindery/offload/objstore/s3"
@@ -92,12 +91,7 @@ func (t *Targets) Close() error {
 // Load opens the targets that a file describes, as docs/operations/offload.md says. No bucket is asked yet, and a folder that can not be used
 // keeps nobody from the others.
 func Load(name string) (*Targets, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("offload targets: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // only read
-	data, err := io.ReadAll(io.LimitReader(f, fileBytesMax+1))
+	data, err := vfs.ReadSmall(name, fileBytesMax)
 	if err != nil {
 		return nil, fmt.Errorf("offload targets: %w", err)
 	}

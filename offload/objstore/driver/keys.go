@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/offload"
 )
 
@@ -88,12 +88,7 @@ func (s *KeySource) text(ctx context.Context) ([]byte, error) {
 	case "command":
 		return s.run(ctx)
 	}
-	f, err := os.Open(s.name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	return limited(io.ReadAll(io.LimitReader(f, keysBytesMax+1)))
+	return vfs.ReadSmall(s.name, keysBytesMax)
 }
 
 func (s *KeySource) run(ctx context.Context) ([]byte, error) {
@@ -112,14 +107,10 @@ func (s *KeySource) run(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return limited(out.Bytes(), nil)
-}
-
-func limited(text []byte, err error) ([]byte, error) {
-	if err == nil && len(text) > keysBytesMax {
-		err = errors.New("it is larger than 1 MiB")
+	if out.Len() > keysBytesMax {
+		return nil, errors.New("it printed more than 1 MiB")
 	}
-	return text, err
+	return out.Bytes(), nil
 }
 
 // cut keeps the first bytes of what is written.

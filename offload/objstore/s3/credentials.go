@@ -13,6 +13,8 @@ import (
 
 	"github.com/minio/minio-go/v7/pkg/credentials"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/binderylog/bindery/internal/vfs"
 )
 
 // Credentials say where a target's access key comes from. They are never logged and stand in no record.
@@ -196,10 +198,10 @@ func (c Credentials) fromFile(client *http.Client) (func(context.Context) (secre
 			if err != nil {
 				return secret{}, err
 			}
-			if in.Size() > credentialFileMax {
-				return secret{}, fmt.Errorf("%s has %d bytes; a credential file has at most %d", c.File, in.Size(), credentialFileMax)
+			if !in.Mode().IsRegular() {
+				return secret{}, fmt.Errorf("%s is no regular file; a credential is read again whenever it is renewed", c.File)
 			}
-			b, err := os.ReadFile(c.File)
+			b, err := vfs.ReadSmall(c.File, credentialFileMax)
 			if err != nil {
 				return secret{}, err
 			}
@@ -240,7 +242,7 @@ func (c Credentials) fromWebIdentity(client *http.Client) (func(context.Context)
 		return retrieve(ctx, client, &credentials.STSWebIdentity{
 			Client: client, STSEndpoint: c.STSEndpoint, RoleARN: c.RoleARN,
 			GetWebIDTokenExpiry: func() (*credentials.WebIdentityToken, error) {
-				b, err := os.ReadFile(c.TokenFile)
+				b, err := vfs.ReadSmall(c.TokenFile, credentialFileMax)
 				if err != nil {
 					return nil, err
 				}

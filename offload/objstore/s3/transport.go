@@ -12,11 +12,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/binderylog/bindery/internal/vfs"
 )
 
 const (
@@ -242,6 +243,9 @@ func (e *credentialError) Error() string { return e.err.Error() }
 // Unwrap returns the cause.
 func (e *credentialError) Unwrap() error { return e.err }
 
+// caFileMax is far above what all authorities of the world take.
+const caFileMax = 16 << 20
+
 func newBase(caFile string) (*http.Transport, error) {
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -260,7 +264,7 @@ func newBase(caFile string) (*http.Transport, error) {
 	if caFile == "" {
 		return t, nil
 	}
-	pem, err := os.ReadFile(caFile)
+	pem, err := vfs.ReadSmall(caFile, caFileMax)
 	if err != nil {
 		return nil, err
 	}

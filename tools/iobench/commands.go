@@ -103,6 +103,7 @@ func chapterCommands() (list []*cobra.Command) {
 		c := &cobra.Command{
 			Use:   ch.name + " DIR",
 			Short: ch.short,
+			Long:  withLegend(ch.short, ch.name),
 			Args:  cobra.ExactArgs(1),
 			RunE: func(c *cobra.Command, args []string) error {
 				p, err := o.plan(ch.name)
@@ -118,6 +119,14 @@ func chapterCommands() (list []*cobra.Command) {
 		list = append(list, c)
 	}
 	return list
+}
+
+// withLegend says in a command's help how its figures are named.
+func withLegend(text, chapter string) string {
+	if legend := result.Legend(chapter); legend != "" {
+		text += ".\n\nHow to read the names of its figures: " + legend + "."
+	}
+	return text
 }
 
 func newSoakCommand() *cobra.Command {

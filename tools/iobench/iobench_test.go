@@ -99,6 +99,16 @@ func TestSingleChapters(t *testing.T) {
 	}
 }
 
+// TestHelpExplainsNames of figures.
+func TestHelpExplainsNames(t *testing.T) {
+	code, stdout, _ := run("engines", "--help")
+	require.Zero(t, code)
+	require.Contains(t, stdout, "64x1024: batches of 64 records of 1,024 bytes")
+	for _, c := range chapterCommands() {
+		require.Contains(t, c.Long, "How to read the names", c.Name())
+	}
+}
+
 func TestFullOnTwoDirectories(t *testing.T) {
 	a, b := t.TempDir(), t.TempDir()
 	args := short("full", "--journal", a, "--ledger", b, "--rate", "20MB", "--output", "json")

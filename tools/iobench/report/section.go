@@ -93,6 +93,9 @@ func notes(r *result.Run, c *result.Chapter) (out []string) {
 	case !c.Complete:
 		out = append(out, fmt.Sprintf("INTERRUPTED after %s: the figures are of what was measured until then.", chart.Seconds(c.ElapsedS)))
 	}
+	if text := result.Legend(c.Name); text != "" {
+		out = append(out, "How to read the names: "+text+".")
+	}
 	out = append(out, verdictTexts(c.Verdicts)...)
 	var unsteady, notDurable, unsupported []string
 	for i := range c.Cells {

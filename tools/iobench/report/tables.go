@@ -15,7 +15,7 @@ func cellTables(r *result.Run, c *result.Chapter, id string) (out []table) {
 	if len(r.OtherDevices) > 0 {
 		name += ", " + r.DeviceAt(c.Device).Dir
 	}
-	t := table{ID: id, Caption: name, Head: []string{"what", "count", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "p99.99 µs", "max µs", "p50 of rounds µs", "per s", "MB/s", "notes"}}
+	t := table{ID: id, Caption: name, Head: []string{"what", "count", "p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "p99.99 µs", "max µs", "p50 of rounds µs", "per s", "MB/s", notesHead}}
 	for i := range c.Cells {
 		t.Rows = append(t.Rows, cellRow(&c.Cells[i]))
 	}

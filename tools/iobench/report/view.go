@@ -70,6 +70,12 @@ type table struct {
 	Rows    [][]string
 }
 
+// notesHead is the head of a column of sentences, which may take several lines; figures may not.
+const notesHead = "notes"
+
+// Words reports whether a column holds sentences.
+func (t table) Words(column int) bool { return t.Head[column] == notesHead }
+
 func newRunView(r *result.Run, n int) runView {
 	id := fmt.Sprintf("r%d", n+1)
 	v := runView{

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,11 +138,11 @@ func (r *run) begin() {
 		}
 		r.places = append(r.places, &chapter.Place{Env: env, Device: i})
 	}
-	if p.AllowLive && r.company == "" {
+	if live := p.CapPercent > 0; p.AllowLive && !live && r.company == "" { // a bookie is what live is for
 		r.company = r.facts[0].Live()
 	}
-	if r.company != "" || p.CapPercent > 0 {
-		r.out.Warnings = append(r.out.Warnings, result.Warning{Code: result.WarnLiveBookie, Severity: result.SeverityWarning, Text: "measured beside others who used the disk: " + cmp.Or(r.company, "a bookie, as was asked for")})
+	if r.company != "" {
+		r.out.Warnings = append(r.out.Warnings, result.Warning{Code: result.WarnLiveBookie, Severity: result.SeverityWarning, Text: "measured beside others who used the disk: " + r.company})
 	}
 }
 

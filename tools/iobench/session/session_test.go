@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/tools/iobench/chapter"
 	"github.com/binderylog/bindery/tools/iobench/device"
 	"github.com/binderylog/bindery/tools/iobench/engine"
@@ -149,5 +151,24 @@ func TestPlansNameTheirChapters(t *testing.T) {
 	require.Equal(t, map[int]bool{0: true}, devices[result.ChapterSync])
 	for name := range chapters {
 		require.NotNil(t, Single(name)[0].Run, name)
+	}
+}
+
+// TestBookieOnTheDisk is worth a warning everywhere but in live, which is made for it.
+func TestBookieOnTheDisk(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		share  float64
+		warned bool
+	}{{result.ChapterAlign, 0, true}, {result.ChapterLive, 5, false}} {
+		p := plan(t, Single(tc.name)...)
+		p.Budget, p.CapPercent = 200*time.Millisecond, tc.share
+		lock, err := vfs.OS().Lock(filepath.Join(p.Directories[0].Path, "LOCK"))
+		require.NoError(t, err)
+		r, err := Run(t.Context(), p)
+		require.NoError(t, err)
+		require.Equal(t, tc.warned, r.HasWarning(result.WarnLiveBookie), tc.name)
+		require.NotNil(t, r.Chapter(tc.name, 0).Cells[0].Latency)
+		require.NoError(t, lock.Close())
 	}
 }

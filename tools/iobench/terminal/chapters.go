@@ -52,9 +52,12 @@ func (p *printer) chapter(c *result.Chapter) {
 	default:
 		p.cells(c)
 	}
+	if text := result.Legend(c.Name); text != "" {
+		p.wrap("  ", text)
+	}
 	for _, v := range c.Verdicts {
 		if v.Significant {
-			p.line("  %s: %s, %.2fx ahead of %s, %d/%d rounds", v.Question, v.Best, v.Ratio, v.Second, v.RoundsWon, v.Rounds)
+			p.wrap("  ", fmt.Sprintf("%s: %s, %.2fx ahead of %s, %d/%d rounds", v.Question, v.Best, v.Ratio, v.Second, v.RoundsWon, v.Rounds))
 		}
 	}
 	same := 0
@@ -76,11 +79,13 @@ func (p *printer) chapter(c *result.Chapter) {
 
 // cells is the table that most chapters have.
 func (p *printer) cells(c *result.Chapter) {
-	p.line("%-22s %8s %8s %8s %9s %8s %8s", "", "p50", "p99", "p99.9", "max", "ops/s", "MB/s")
+	g := grid{least: []int{22, 8, 8, 8, 9, 8, 8}}
+	g.add("", "", "p50", "p99", "p99.9", "max", "ops/s", "MB/s")
+	unsteady := false
 	for i := range c.Cells {
 		cell := &c.Cells[i]
 		if cell.Latency == nil {
-			p.line("%-22s %s", cell.ID, "not supported here: "+cell.Unsupported)
+			g.note(cell.ID, unsupported(cell))
 			continue
 		}
 		l := cell.Latency
@@ -88,9 +93,19 @@ func (p *printer) cells(c *result.Chapter) {
 		if c.Name == result.ChapterLive { // it rests after each: the rate is of its own choice
 			rate, mb = "-", "-"
 		}
-		p.line("%-22s %8.0f %8.0f %8s %9.0f %8s %8s%s", p.name(cell), l.P50US, l.P99US, tail(l), l.MaxUS, rate, mb, marks(cell))
+		mark := marks(cell)
+		unsteady = unsteady || mark != ""
+		g.add(mark, p.name(cell), whole(l.P50US), whole(l.P99US), tail(l), whole(l.MaxUS), rate, mb)
+	}
+	p.grid(g)
+	if unsteady {
+		p.line("  ~ not steady: its last five windows differ by more than 10 %%")
 	}
 }
+
+func unsupported(c *result.Cell) string { return "not supported here: " + c.Unsupported }
+
+func whole(us float64) string { return fmt.Sprintf("%.0f", us) }
 
 // name is what a cell is, in words where its id is not.
 func (p *printer) name(c *result.Cell) string {
@@ -122,7 +137,7 @@ func tail(l *result.Latency) string {
 // marks are signs behind a row: ~ not steady.
 func marks(c *result.Cell) string {
 	if len(c.Rounds) >= 5 && !c.Steady {
-		return " ~"
+		return "~"
 	}
 	return ""
 }
@@ -135,25 +150,28 @@ func (p *printer) bars(c *result.Chapter) {
 			top = max(top, cell.Latency.P50US)
 		}
 	}
-	p.line("%-12s %8s %8s %9s", "", "p50", "p99", "max")
+	g := grid{least: []int{12, 8, 8, 9}}
+	g.add("", "", "p50", "p99", "max")
 	for i := range c.Cells {
 		cell := &c.Cells[i]
 		if cell.Latency == nil {
-			p.line("%-12s %s", cell.ID, "not supported here: "+cell.Unsupported)
+			g.note(cell.ID, unsupported(cell))
 			continue
 		}
 		l := cell.Latency
-		p.line("%-12s %8.0f %8.0f %9.0f  %s", cell.ID, l.P50US, l.P99US, l.MaxUS, bar(l.P50US/top, 38))
+		g.add(" "+bar(l.P50US/top, 36), cell.ID, whole(l.P50US), whole(l.P99US), whole(l.MaxUS))
 	}
+	p.grid(g)
 }
 
 func (p *printer) interference(c *result.Chapter) {
 	idle := c.Cell("idle/same")
-	p.line("%-22s %8s %8s %8s %9s %8s  %s", "beside", "p50", "p99", "p99.9", "MB/s", "p99/idle", "")
+	g := grid{least: []int{22, 8, 8, 8, 9, 8}}
+	g.add("", "beside", "p50", "p99", "p99.9", "MB/s", "p99/idle")
 	for i := range c.Cells {
 		cell := &c.Cells[i]
 		if cell.Latency == nil {
-			p.line("%-22s %s", cell.ID, "not supported here: "+cell.Unsupported)
+			g.note(cell.ID, unsupported(cell))
 			continue
 		}
 		l := cell.Latency
@@ -171,8 +189,9 @@ func (p *printer) interference(c *result.Chapter) {
 				sign, paint = "X separate", red
 			}
 		}
-		p.line("%-22s %8.0f %8.0f %8s %9.1f %8.1f  %s", cell.ID, l.P50US, l.P99US, tail(l), cell.BackgroundMB, ratio, p.paint(paint, sign))
+		g.add(" "+p.paint(paint, sign), cell.ID, whole(l.P50US), whole(l.P99US), tail(l), fmt.Sprintf("%.1f", cell.BackgroundMB), fmt.Sprintf("%.1f", ratio))
 	}
+	p.grid(g)
 }
 
 func (p *printer) sustained(c *result.Chapter) {
@@ -211,8 +230,11 @@ func (p *printer) stalls(c *result.Chapter) {
 }
 
 func (p *printer) hours(c *result.Chapter) {
-	p.line("%5s %10s %9s %9s %10s %10s %10s", "hour", "ops", "p99", "max", ">1 ms %", ">8 ms %", ">64 ms %")
+	g := grid{least: []int{5, 10, 9, 9, 10, 10, 10}}
+	g.add("", "hour", "ops", "p99", "max", ">1 ms %", ">8 ms %", ">64 ms %")
+	share := func(v float64) string { return fmt.Sprintf("%.3f", v) }
 	for _, h := range c.Exceedance {
-		p.line("%5d %10d %9.0f %9.0f %10.3f %10.3f %10.3f", h.Hour, h.Ops, h.P99US, h.MaxUS, h.Over1MSPct, h.Over8MSPct, h.Over64MSPct)
+		g.add("", fmt.Sprint(h.Hour), fmt.Sprint(h.Ops), whole(h.P99US), whole(h.MaxUS), share(h.Over1MSPct), share(h.Over8MSPct), share(h.Over64MSPct))
 	}
+	p.grid(g)
 }

@@ -137,13 +137,17 @@ func (p *printer) verdict() {
 	if rec.LedgerGrade != "" {
 		text += ", ledgers " + p.grade(rec.LedgerGrade)
 	}
+	full, half := "", ""
 	for _, pr := range rec.Predictions {
-		if pr.LoadPct == 100 {
-			text += fmt.Sprintf("; about %s durable adds/s of %d B", thousands(pr.AddsPerS), pr.EntryBytes)
+		switch pr.LoadPct {
+		case 100:
+			full = fmt.Sprintf("; about %s durable adds/s of %d B", thousands(pr.AddsPerS), pr.EntryBytes)
+		case 50:
+			half = fmt.Sprintf(", p99 %s at half of that", micros(pr.P99US))
 		}
-		if pr.LoadPct == 50 {
-			text += fmt.Sprintf(", p99 %s at half of that", micros(pr.P99US))
-		}
+	}
+	if full != "" {
+		text += full + half
 	}
 	p.wrap("VERDICT  ", text+"; limited by "+rec.LimitedBy+"; confidence "+rec.Confidence+" ("+rec.Why+")")
 }
@@ -198,10 +202,12 @@ func (p *printer) recommendation() {
 	}
 	if len(rec.Predictions) > 0 {
 		p.title("a bookie's journal on this disk, predicted", "us")
-		p.line("%8s %12s %9s %9s %9s %15s %9s", "load", "adds/s", "MB/s", "p50", "p99", "p99 of rounds", "limit")
+		g := grid{least: []int{8, 12, 9, 9, 9, 15, 9}}
+		g.add("", "    load", "adds/s", "MB/s", "p50", "p99", "p99 of rounds", "limit")
 		for _, pr := range rec.Predictions {
-			p.line("%7.0f%% %12s %9.1f %9.0f %9.0f %15s %9s", pr.LoadPct, thousands(pr.AddsPerS), pr.MBPerS, pr.P50US, pr.P99US, fmt.Sprintf("%.0f-%.0f", pr.P99LowUS, pr.P99HighUS), pr.LimitedBy)
+			g.add("", fmt.Sprintf("%7.0f%%", pr.LoadPct), thousands(pr.AddsPerS), fmt.Sprintf("%.1f", pr.MBPerS), whole(pr.P50US), whole(pr.P99US), fmt.Sprintf("%.0f-%.0f", pr.P99LowUS, pr.P99HighUS), pr.LimitedBy)
 		}
+		p.grid(g)
 	}
 	for _, text := range rec.Reasons {
 		p.wrap(" - ", text)

@@ -69,6 +69,39 @@ func TestPartialRunSaysSo(t *testing.T) {
 	require.Contains(t, out, "NOT REPRESENTATIVE")
 }
 
+// TestTablesAreAsWideAsTheirWidestCell: engines have the longest names, and a fast disk long figures.
+func TestTablesAreAsWideAsTheirWidestCell(t *testing.T) {
+	r := example(t)
+	c := result.Chapter{Name: result.ChapterEngines, Complete: true}
+	for _, id := range []string{"bindery/1x1024", "append-fdatasync/1000x100", "append-fdatasync/16x65536"} {
+		cell := result.Cell{ID: id, Op: "add", Engine: "e", Loop: "closed", OpsPerS: 1234567, MBPerS: 12345.6, Steady: id == "bindery/1x1024", Rounds: make([]result.Round, 5)}
+		cell.Latency = &result.Latency{Count: 5000, P50US: 12345, P99US: 1234567, P999US: 1234567, MaxUS: 12345678}
+		c.Cells = append(c.Cells, cell)
+	}
+	c.Cells = append(c.Cells, result.Cell{ID: "tidwall-wal/1x1024", Unsupported: "this system has no " + strings.Repeat("such thing ", 8) + "at all"})
+	r.Chapters = []result.Chapter{c}
+	out := text(t, r, Options{})
+	require.NotContains(t, out, "…")
+	ends := map[int]bool{}
+	for line := range strings.Lines(out) {
+		line = strings.TrimSuffix(line, "\n")
+		require.LessOrEqual(t, runes(line), 80, line)
+		if strings.Contains(line, "12345.6") {
+			ends[strings.Index(line, "12345.6")] = true
+		}
+	}
+	require.Len(t, ends, 1, "MB/s stand below each other:\n%s", out)
+	require.Contains(t, out, "12345.6 ~\n")
+	require.Contains(t, out, "~ not steady")
+	require.Contains(t, out, "at all\n")
+	require.Contains(t, out, "64x1024: batches of 64 records of 1,024 bytes")
+}
+
+// TestVerdictNamesTheRateFirst: half of what, otherwise.
+func TestVerdictNamesTheRateFirst(t *testing.T) {
+	require.Contains(t, strings.Join(strings.Fields(text(t, example(t), Options{})), " "), "about 600,000 durable adds/s of 1024 B, p99 230 us at half of that")
+}
+
 func TestFigures(t *testing.T) {
 	require.Equal(t, "1,234,567", thousands(1234567))
 	require.Equal(t, "999", thousands(999))

@@ -116,7 +116,7 @@ func labelWidth(names []string) float64 {
 	for _, s := range names {
 		n = max(n, len([]rune(s)))
 	}
-	return min(textWidth(n)+12, Width*0.42)
+	return min(textWidth(n)+12, Width*0.5)
 }
 
 // clip shortens a text to the room it has.

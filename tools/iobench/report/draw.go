@@ -99,7 +99,7 @@ func drawJournals(r *result.Run, c *result.Chapter) []figure {
 }
 
 func drawEngines(r *result.Run, c *result.Chapter) []figure {
-	b := chart.Bars{Label: "durable adds a second of each engine", Title: "durable adds/s"}
+	b := chart.Bars{Label: "durable batches a second of each engine", Title: "durable batches/s"}
 	for i := range c.Cells {
 		cell := &c.Cells[i]
 		row := chart.Bar{Name: cell.ID, Class: "m1", Value: cell.OpsPerS}
@@ -114,7 +114,7 @@ func drawEngines(r *result.Run, c *result.Chapter) []figure {
 	if len(b.Rows) == 0 {
 		return nil
 	}
-	return append([]figure{{Title: "Rate", SVG: b.SVG()}}, drawRanges("add")(r, c)...)
+	return append([]figure{{Title: "Rate", SVG: b.SVG()}}, drawRanges("batch")(r, c)...)
 }
 
 // interference levels: fine, use rates, separate disks.

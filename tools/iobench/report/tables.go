@@ -112,7 +112,11 @@ func cellNotes(cell *result.Cell) (out []string) {
 		out = append(out, "buffered")
 	}
 	if cell.BlockBytes > 0 {
-		out = append(out, fmt.Sprintf("%s of %s", cell.Op, chart.Bytes(float64(cell.BlockBytes))))
+		op := cell.Op
+		if cell.Engine != "" && cell.Pattern != "" { // engines make batches of records durable
+			op = "batch"
+		}
+		out = append(out, fmt.Sprintf("%s of %s", op, chart.Bytes(float64(cell.BlockBytes))))
 	}
 	if cell.Depth > 1 {
 		out = append(out, fmt.Sprintf("%d in flight", cell.Depth))

@@ -5,8 +5,10 @@
 package terminal
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/binderylog/bindery/tools/iobench/result"
@@ -204,7 +206,7 @@ func (p *printer) recommendation() {
 		p.title("a bookie's journal on this disk, predicted", "us")
 		g := grid{least: []int{8, 12, 9, 9, 9, 15, 9}}
 		g.add("", "    load", "adds/s", "MB/s", "p50", "p99", "p99 of rounds", "limit")
-		for _, pr := range rec.Predictions {
+		for _, pr := range slices.SortedFunc(slices.Values(rec.Predictions), func(a, b result.Prediction) int { return cmp.Compare(a.LoadPct, b.LoadPct) }) {
 			g.add("", fmt.Sprintf("%7.0f%%", pr.LoadPct), thousands(pr.AddsPerS), fmt.Sprintf("%.1f", pr.MBPerS), whole(pr.P50US), whole(pr.P99US), fmt.Sprintf("%.0f-%.0f", pr.P99LowUS, pr.P99HighUS), pr.LimitedBy)
 		}
 		p.grid(g)

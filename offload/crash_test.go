@@ -2,6 +2,7 @@ package offload
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -302,12 +303,12 @@ func TestStatement18EncryptedResumeUsesNoNonceTwice(t *testing.T) {
 		require.Equal(t, l.bodies[n], e.AppendBody(nil, l.id))
 		n++
 	}
-	epochs := map[byte]int{}
+	epochs := map[uint32]int{}
 	for i := range h.c.manifest.blocks {
 		s := h.c.spanOf(h.c.whole, i, i)
 		b, err := r.t.get(t.Context(), h.c, s.stripe, s.shard, s.from, s.to)
 		require.NoError(t, err)
-		epochs[b[blockHeaderSize+3]]++
+		epochs[binary.BigEndian.Uint32(b[blockHeaderSize:])]++
 	}
 	require.Len(t, epochs, 2, "the second run sealed under an epoch of its own")
 }

@@ -78,11 +78,11 @@ func (w *Worker) CleanLedger(ctx context.Context, id ledger.ID, s *Swept) error 
 	a := protocol.Janitor(l.view(), left)
 	switch a.Do {
 	case protocol.Clean:
-		return w.pass(ctx, id, &l, s)
+		return errors.Join(w.pass(ctx, id, &l, s), w.abortLate(ctx, id, r, now, s))
 	case protocol.Send:
 		return w.janitorWrite(ctx, id, &l, a.Write, s)
 	}
-	return nil
+	return w.abortLate(ctx, id, r, now, s)
 }
 
 func (w *Worker) janitorWrite(ctx context.Context, id ledger.ID, l *seen, x protocol.Write, s *Swept) error {
@@ -218,7 +218,12 @@ func (w *Worker) removeStale(ctx context.Context, id ledger.ID, r *Record, now t
 		if x.Shard == staleManifest {
 			name = ManifestName(x.Attempt, id)
 		}
-		if found, err := w.remove(ctx, x.Target, name, s); err != nil || found {
+		found, err := w.remove(ctx, x.Target, name, s)
+		if err == nil && x.Shard < len(r.Placement) && x.Attempt == r.Attempt { // what took its place may have been begun twice, too
+			p := &r.Placement[x.Shard]
+			err = w.abortKey(ctx, p.Target, ShardName(r.Attempt, id, x.Shard, p.Generation), s)
+		}
+		if err != nil || found {
 			keep = append(keep, x) // until a later pass finds nothing
 			problems = append(problems, err)
 		}

@@ -40,13 +40,10 @@ func (w *Worker) goodManifest(ctx context.Context, id ledger.ID, r *Record) (*go
 	return nil, noManifest(id, causes)
 }
 
-// copyTo puts a copy where none is, or where a bad one was: that is removed first.
+// copyTo puts a copy where none is, or in the place of a bad one. Nothing is removed first: another repair may have put a good one there.
 func (g *goodManifest) copyTo(ctx context.Context, to objstore.Store, meta map[string]string) error {
-	if err := to.Delete(ctx, g.key); err != nil {
-		return err
-	}
 	if g.b != nil {
-		return putManifest(ctx, to, g.key, objstore.NewBody(g.b), meta)
+		return putManifest(ctx, to, g.key, objstore.NewBody(g.b), objstore.PutOptions{Meta: meta})
 	}
 	upload, err := to.CreateUpload(ctx, g.key, objstore.UploadOptions{Meta: meta})
 	if err != nil {

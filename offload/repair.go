@@ -10,7 +10,6 @@ import (
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/offload/objstore"
-	"github.com/binderylog/bindery/offload/protocol"
 )
 
 // RepairOptions say what to look for.
@@ -32,14 +31,11 @@ type Repaired struct {
 // removed by Clean after the grace. A repair that was interrupted is called again.
 func (w *Worker) Repair(ctx context.Context, id ledger.ID, o RepairOptions) (Repaired, error) {
 	var out Repaired
-	lock, ok, err := w.o.Records.Lock(ctx, id, w.o.Name)
-	switch {
-	case err != nil:
+	ctx, unlock, err := w.lock(ctx, id)
+	if err != nil {
 		return out, err
-	case !ok:
-		return out, &StoppedError{Ledger: id, Reason: protocol.Busy}
 	}
-	defer lock.Release(ctx)
+	defer unlock()
 	s, c, err := w.open(ctx, id)
 	if err != nil {
 		return out, err
@@ -181,7 +177,9 @@ func (w *Worker) repairShard(ctx context.Context, id ledger.ID, shard int, away 
 	}
 }
 
-// moveShard writes a shard to where it is planned to go, or to a new place if that is none of those that may be.
+// moveShard writes a shard to where it is planned to go, or to a new place if that is none of those that may be. The name is always a new
+// one: whoever planned the old one may still be writing, with the lock lost and not knowing it, and the record may be about to name what he
+// has written. No two repairs write, or remove, the same object.
 func (w *Worker) moveShard(ctx context.Context, id ledger.ID, shard int, away bool, not []string) error {
 	s, c, err := w.open(ctx, id)
 	if err != nil {
@@ -189,30 +187,29 @@ func (w *Worker) moveShard(ctx context.Context, id ledger.ID, shard int, away bo
 	}
 	r := s.record.Clone()
 	p := &r.Placement[shard]
-	move := p.Move
-	if move == nil || slices.Contains(not, move.Target) {
-		if p.Move != nil {
-			r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: shard, Target: move.Target, Generation: move.Generation, Since: w.o.now().UnixMilli()})
+	target, generation := "", p.Generation+1
+	if old := p.Move; old != nil {
+		r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: shard, Target: old.Target, Generation: old.Generation, Since: w.o.now().UnixMilli()})
+		generation = max(generation, old.Generation+1)
+		if _, err := w.o.Targets.store(old.Target); err == nil && !slices.Contains(not, old.Target) {
+			target = old.Target
 		}
-		target, err := w.newPlace(r, shard, away, not)
-		if err != nil {
-			return err
-		}
-		generation := p.Generation + 1
-		if move != nil {
-			generation = max(generation, move.Generation+1)
-		}
-		move = &Move{Target: target, Generation: generation}
-		p.Move = move
-		if err := checkStale(r); err != nil {
-			return err
-		}
-		// The name is in the record before the first byte is sent.
-		if s.version, err = w.o.Records.Write(ctx, id, r, s.version, LedgerCond{}); err != nil {
-			return err
-		}
-		c.record, c.version = r, s.version
 	}
+	if target == "" {
+		if target, err = w.newPlace(r, shard, away, not); err != nil {
+			return err
+		}
+	}
+	move := &Move{Target: target, Generation: generation}
+	p.Move = move
+	if err := checkStale(r); err != nil {
+		return err
+	}
+	// The name is in the record before the first byte is sent.
+	if s.version, err = w.o.Records.Write(ctx, id, r, s.version, LedgerCond{}); err != nil {
+		return err
+	}
+	c.record, c.version = r, s.version
 	if err := w.writeShard(ctx, c, shard, move); err != nil {
 		return err
 	}
@@ -245,9 +242,6 @@ func (w *Worker) writeShard(ctx context.Context, c *copyOf, shard int, to *Move)
 		return &unwritableError{to.Target, err}
 	}
 	key := ShardName(c.record.Attempt, c.id, shard, to.Generation)
-	if _, err := w.remove(ctx, to.Target, key, &Swept{}); err != nil { // what an interrupted repair left
-		return &unwritableError{to.Target, err}
-	}
 	if err := w.sendShard(ctx, c, shard, store, to.Target, key); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package offload
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -27,11 +28,23 @@ var ErrNoKey = errors.New("offload: the ledger is encrypted; set the key source 
 //	nonce         epoch (4) | block number (8)
 //	authenticated ledger (8) | attempt (16) | block number (8)
 //
-// The epoch is raised, durably, before anything is encoded again after a restart, so no nonce is used twice.
+// Whatever is encoded again after a restart is sealed under an epoch drawn at random, so no nonce is used twice: counting on from the last
+// one would, if the intents were put back from an older copy.
 type sealer struct {
 	aead  cipher.AEAD
 	aad   [24]byte
 	epoch uint32 // for seal
+}
+
+// newEpoch draws an epoch for a run that goes on after one with another.
+func newEpoch(before uint32) uint32 {
+	var b [sealEpochSize]byte
+	for {
+		_, _ = rand.Read(b[:])                                         // never fails
+		if e := binary.BigEndian.Uint32(b[:]); e != before && e != 0 { // 0 is the first run's
+			return e
+		}
+	}
 }
 
 func newSealer(key []byte, l ledger.ID, id AttemptID, epoch uint32) (*sealer, error) {

@@ -317,7 +317,9 @@ func (u *upload) putManifests(ctx context.Context, encoded []byte) ([]string, er
 		errs := make([]error, len(batch))
 		var wg sync.WaitGroup
 		for n, i := range batch {
-			wg.Go(func() { errs[n] = putManifest(ctx, u.stores[i], key, body, u.meta(i)) })
+			wg.Go(func() {
+				errs[n] = putManifest(ctx, u.stores[i], key, body, objstore.PutOptions{IfAbsent: true, Meta: u.meta(i)})
+			})
 		}
 		wg.Wait()
 		for n, i := range batch {
@@ -341,8 +343,8 @@ func (u *upload) putManifests(ctx context.Context, encoded []byte) ([]string, er
 var errForeign = errors.New("offload: another object lies under a name that only this attempt uses")
 
 // putManifest stores one copy and reads it back.
-func putManifest(ctx context.Context, store objstore.Store, key string, body objstore.Body, meta map[string]string) error {
-	_, err := store.Put(ctx, key, body, objstore.PutOptions{IfAbsent: true, Meta: meta})
+func putManifest(ctx context.Context, store objstore.Store, key string, body objstore.Body, o objstore.PutOptions) error {
+	_, err := store.Put(ctx, key, body, o)
 	if k := objstore.KindOf(err); err != nil && k != objstore.KindExists && !objstore.Unclear(err) {
 		return err
 	}

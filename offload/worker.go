@@ -154,6 +154,8 @@ type Worker struct {
 	scrub  *pace.Bucket
 	m      *metrics
 	absent *sightings
+	busy   *inHand
+	late   *lateUploads
 	health *health
 	survey atomic.Pointer[survey]
 
@@ -188,7 +190,7 @@ func NewWorker(o Options) (*Worker, error) {
 	w := &Worker{
 		o: o, notes: notes, m: m, memory: semaphore.NewWeighted(o.MemoryBytes),
 		read: pace.NewBucket(o.ReadRate, rateBurst), upload: pace.NewBucket(o.UploadRate, rateBurst), scrub: pace.NewBucket(o.ScrubRate, rateBurst),
-		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), pages: newPageCache(pageCacheBytes), m: m}, absent: newSightings(), health: newHealth(), progress: newProgressBook(),
+		t: &tier{targets: o.Targets, keys: o.Keys, latencies: newLatencies(0.05), pages: newPageCache(pageCacheBytes), m: m}, absent: newSightings(), busy: newInHand(), late: newLateUploads(), health: newHealth(), progress: newProgressBook(),
 	}
 	m.addProgress(w.Progress)
 	if says := w.Crowded(); says != "" {
@@ -339,25 +341,11 @@ func (w *Worker) takeIn(ctx context.Context, id ledger.ID) error {
 // holding offloads a ledger with its lock in hand. displace, if any, is an attempt of somebody else that has had its time; other returns
 // one that stands in the way.
 func (w *Worker) holding(ctx context.Context, id ledger.ID, displace AttemptID) (other AttemptID, err error) {
-	lock, ok, err := w.o.Records.Lock(ctx, id, w.o.Name)
+	ctx, unlock, err := w.lock(ctx, id)
 	if err != nil {
 		return other, err
 	}
-	if !ok {
-		return other, &StoppedError{Ledger: id, Reason: protocol.Busy}
-	}
-	defer lock.Release(ctx)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	released := make(chan struct{})
-	defer close(released)
-	go func() { // ends with this call
-		select {
-		case <-lock.Lost():
-			cancel(errors.New("offload: the metadata session was lost; the attempt goes on with a later try"))
-		case <-released:
-		}
-	}()
+	defer unlock()
 	return w.offload(ctx, id, displace)
 }
 
@@ -604,7 +592,7 @@ func (w *Worker) uploadAll(ctx context.Context, j *job) error {
 	if left == nil {
 		left = &leftover{ledger: j.id, attempt: j.attempt.ID, begin: *j.begin}
 	} else if p.dataKey != nil {
-		p.epoch = left.epoch + 1
+		p.epoch = newEpoch(left.epoch)
 		if err := w.notes.epoch(ctx, j.attempt.ID, p.epoch); err != nil {
 			return err
 		}

@@ -72,6 +72,10 @@ type Service struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	round Round               // guarded by mu
+	under map[ledger.ID]int64 // guarded by mu; bytes of what is being offloaded
 }
 
 // NewService starts nothing yet. The worker stays the caller's.
@@ -110,7 +114,11 @@ const (
 // resume goes on with what a former run left unfinished, as soon as that one's locks are gone.
 func (s *Service) resume() {
 	for until := time.Now().Add(resumeFor); ; {
-		s.ledgers(s.w.Unfinished())
+		var list []Planned
+		for _, id := range s.w.Unfinished() {
+			list = append(list, Planned{Ledger: id, Offload: true})
+		}
+		s.ledgers(list)
 		if len(s.w.Unfinished()) == 0 || time.Now().After(until) || pace.Sleep(s.ctx, resumeEvery) != nil {
 			return
 		}
@@ -139,51 +147,29 @@ func (s *Service) repeat(every, first time.Duration, f func()) {
 	}
 }
 
-// wanted lists the ledgers that the policy takes and the tier has not, or has and may release.
-func (s *Service) wanted() (ids []ledger.ID) {
-	have := map[ledger.ID]State{}
-	seen := newSurvey(s.w.o.now())
-	for l, err := range s.w.o.Records.All(s.ctx) {
-		if err != nil {
-			s.warn("offload records can not be listed", err)
-			return nil
-		}
-		if l.Err == nil {
-			have[l.Ledger] = l.Record.State
-			seen.add(l.Ledger, l.Record, s.w.wanting(l.Ledger, l.Record))
-			if l.Record.State == StateComplete && !s.o.Policy.KeepCopy {
-				ids = append(ids, l.Ledger)
-			}
-		}
+// wanted lists what the policy has done next.
+func (s *Service) wanted() []Planned {
+	list, err := s.w.plan(s.ctx, &s.o.Policy, s.w.publish)
+	if err != nil {
+		s.warn("not all ledgers can be looked at", err)
 	}
-	s.w.publish(seen)
-	if s.o.Policy.AfterAge <= 0 {
-		return ids
-	}
-	now := s.w.o.now()
-	for r, err := range s.w.o.Records.ledgers.Records(s.ctx) {
-		if err != nil {
-			s.warn("ledgers can not be listed", err)
-			break
-		}
-		state, known := have[r.ID]
-		if (!known || state == StateUploading) && s.o.Policy.wants(r.Metadata, now) {
-			ids = append(ids, r.ID)
-		}
-	}
-	return ids
+	return list
 }
 
 // ledgers takes each ledger a step on, several at once.
-func (s *Service) ledgers(ids []ledger.ID) {
+func (s *Service) ledgers(list []Planned) {
+	s.begin(list)
+	defer s.ended()
 	var g errgroup.Group
 	g.SetLimit(s.o.Ledgers)
-	for _, id := range ids {
+	for _, x := range list {
 		if s.ctx.Err() != nil {
 			break
 		}
 		g.Go(func() error {
-			s.ledger(id)
+			s.on(x, true)
+			defer s.on(x, false)
+			s.ledger(x.Ledger)
 			return nil
 		})
 	}

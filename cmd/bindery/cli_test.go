@@ -18,10 +18,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/config"
 	"github.com/binderylog/bindery/internal/vfs"
-	"github.com/stretchr/testify/require"
+	"github.com/binderylog/bindery/offload"
 )
 
 // cli runs one command line in this process.
@@ -181,6 +183,27 @@ func TestProgressLine(t *testing.T) {
 	q.finish()
 	require.Empty(t, silent.String(), "only a terminal sees progress")
 	require.Equal(t, "1.50 GB", humanBytes(1_500_000_000))
+}
+
+// TestStatusLineElsewhere: where there is no terminal, a line now and then, and log lines as they come.
+func TestStatusLineElsewhere(t *testing.T) {
+	var out lockedBuffer
+	var says atomic.Value
+	says.Store("")
+	s := startStatusLine(&out, time.Millisecond, func(time.Time) string { return says.Load().(string) })
+	_, err := fmt.Fprintln(s, "a log line")
+	require.NoError(t, err)
+	require.Equal(t, "a log line\n", out.String())
+	says.Store("3 of 4")
+	require.Eventually(t, func() bool { return strings.Contains(out.String(), "3 of 4\n3 of 4\n") }, time.Minute, time.Millisecond)
+	s.finish()
+	require.NotContains(t, out.String(), "\x1b")
+}
+
+func TestRoundLine(t *testing.T) {
+	require.Empty(t, roundLine(offload.Round{}, time.Unix(9, 0)))
+	r := offload.Round{Ledgers: 4, Finished: 1, Total: 4000, Done: 1000, Since: time.Unix(0, 0)}
+	require.Equal(t, "1 of 4 ledgers offloaded  1.0 kB of 4.0 kB (25 %)  100 B/s  ETA 30s", roundLine(r, time.Unix(10, 0)))
 }
 
 func TestTableAlignsNumbers(t *testing.T) {

@@ -8,9 +8,6 @@ import (
 	"iter"
 	"path/filepath"
 	"strings"
-	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/config"
@@ -165,37 +162,4 @@ func countEntries(source offload.EntrySource, read func(n int)) offload.EntrySou
 			}
 		}
 	}
-}
-
-func newOffloadRunCommand(o *tierOptions) *cobra.Command {
-	var age, lag, every time.Duration
-	var match []string
-	var keep bool
-	c := &cobra.Command{
-		Use: "run", Short: "Offload by a policy until it is told to stop, as the role offload does", Args: cobra.NoArgs,
-		Long: "Looks at all ledgers again and again, moves those that the policy names into the tier, releases the bookies' copies after the lag,\n" +
-			"cleans up and scrubs. `bindery run --roles offload` does the same from a configuration file.",
-		Example: "  bindery offload run --after-age 24h --match team=billing",
-		RunE: func(c *cobra.Command, _ []string) error {
-			pairs, err := parsePairs("match", match)
-			if err != nil {
-				return err
-			}
-			p := offload.Policy{AfterAge: age, Match: pairs, KeepCopy: keep}
-			return o.withWorker(c, func(wo *offload.Options) { wo.DeletionLag = lag }, func(ctx context.Context, _ *tier, w *offload.Worker) error {
-				s := offload.NewService(w, offload.ServiceOptions{Policy: p, Every: every})
-				s.Start()
-				<-ctx.Done()
-				s.Close()
-				return nil
-			})
-		},
-	}
-	c.Flags().DurationVar(&age, "after-age", 0, "offload closed ledgers that were made so long ago (default: none by age)")
-	c.Flags().StringArrayVar(&match, "match", nil, "only ledgers whose custom metadata has key=value")
-	c.Flags().DurationVar(&lag, "deletion-lag", commandLag, "how long bookies keep their copies of what is in the tier")
-	c.Flags().DurationVar(&every, "every", time.Minute, "between two looks at all ledgers")
-	o.addEncryptionFlags(c)
-	c.Flags().BoolVar(&keep, "keep", false, "bookies keep their copies")
-	return c
 }

@@ -11,48 +11,109 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows bytes, rate and time left on a terminal, on one line that is overwritten. Anywhere else it is silent.
-type progress struct {
-	w     io.Writer
-	total int64 // 0 = unknown
-	done  atomic.Int64
-	start time.Time
-	stop  chan struct{}
-	wg    sync.WaitGroup
+// statusLine shows one line: on a terminal it is overwritten again and again, anywhere else it is printed now and then. With elsewhere
+// 0 it is silent there, below 0 everywhere.
+type statusLine struct {
+	w    io.Writer
+	line func(now time.Time) string // "": nothing to say
+	stop chan struct{}
+	wg   sync.WaitGroup
+
+	mu    sync.Mutex // of w
+	shown bool       // the line stands on the terminal
+	live  bool       // w is a terminal
 }
 
-const progressEvery = 250 * time.Millisecond
+const (
+	progressEvery = 250 * time.Millisecond
+	clearLine     = "\r\x1b[K"
+)
 
-// startProgress begins to show progress if w is a terminal and it was not switched off.
-func startProgress(w io.Writer, total int64, off bool) *progress {
-	p := &progress{w: w, total: total, start: time.Now(), stop: make(chan struct{})}
-	if off || !isTerminal(w) {
-		return p
+func startStatusLine(w io.Writer, elsewhere time.Duration, line func(now time.Time) string) *statusLine {
+	s := &statusLine{w: w, line: line, stop: make(chan struct{}), live: isTerminal(w)}
+	every := elsewhere
+	if s.live && elsewhere >= 0 {
+		every = progressEvery
 	}
-	p.wg.Go(func() {
-		tick := time.NewTicker(progressEvery)
+	if every <= 0 {
+		return s
+	}
+	s.wg.Go(func() {
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
 			select {
-			case <-p.stop:
-				fmt.Fprintf(p.w, "\r\x1b[K")
+			case <-s.stop:
+				s.clear()
 				return
 			case now := <-tick.C:
-				fmt.Fprintf(p.w, "\r\x1b[K%s", p.line(now))
+				s.show(now)
 			}
 		}
 	})
+	return s
+}
+
+func (s *statusLine) show(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	line := s.line(now)
+	switch {
+	case s.live:
+		fmt.Fprint(s.w, clearLine+line)
+		s.shown = true
+	case line != "":
+		fmt.Fprintln(s.w, line)
+	}
+}
+
+func (s *statusLine) clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shown {
+		fmt.Fprint(s.w, clearLine)
+		s.shown = false
+	}
+}
+
+// Write implements io.Writer for log lines, which take the line's place.
+func (s *statusLine) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shown {
+		fmt.Fprint(s.w, clearLine)
+		s.shown = false
+	}
+	return s.w.Write(b)
+}
+
+// finish ends the display and clears the line.
+func (s *statusLine) finish() {
+	close(s.stop)
+	s.wg.Wait()
+}
+
+// progress shows bytes, rate and time left on a terminal, on one line that is overwritten. Anywhere else it is silent.
+type progress struct {
+	total int64 // 0 = unknown
+	done  atomic.Int64
+	start time.Time
+	*statusLine
+}
+
+// startProgress begins to show progress if w is a terminal and it was not switched off.
+func startProgress(w io.Writer, total int64, off bool) *progress {
+	p := &progress{total: total, start: time.Now()}
+	elsewhere := time.Duration(0)
+	if off {
+		elsewhere = -1
+	}
+	p.statusLine = startStatusLine(w, elsewhere, p.line)
 	return p
 }
 
 // add counts n more bytes.
 func (p *progress) add(n int) { p.done.Add(int64(n)) }
-
-// finish ends the display and clears its line.
-func (p *progress) finish() {
-	close(p.stop)
-	p.wg.Wait()
-}
 
 // line is what is shown at a moment.
 func (p *progress) line(now time.Time) string {
@@ -65,9 +126,17 @@ func (p *progress) line(now time.Time) string {
 	if p.total <= 0 {
 		return fmt.Sprintf("%s  %s/s", humanBytes(done), humanBytes(int64(rate)))
 	}
-	s := fmt.Sprintf("%s of %s (%d %%)  %s/s", humanBytes(done), humanBytes(p.total), 100*done/p.total, humanBytes(int64(rate)))
-	if rate > 0 && done < p.total {
-		left := time.Duration(float64(p.total-done) / rate * float64(time.Second))
+	var left time.Duration
+	if rate > 0 {
+		left = time.Duration(float64(p.total-done) / rate * float64(time.Second))
+	}
+	return doneOf(done, p.total, rate, left)
+}
+
+// doneOf prints how far something is; left is how long it will still take, 0 if that can not be told.
+func doneOf(done, total int64, rate float64, left time.Duration) string {
+	s := fmt.Sprintf("%s of %s (%d %%)  %s/s", humanBytes(done), humanBytes(total), 100*done/total, humanBytes(int64(rate)))
+	if left > 0 && done < total {
 		s += "  ETA " + left.Round(time.Second).String()
 	}
 	return s

@@ -6,10 +6,42 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
+
+// TestOffloadRun has a policy choose by age, size and custom metadata, first only in words.
+func TestOffloadRun(t *testing.T) {
+	dir := t.TempDir()
+	standalone(t, dir, "--offload-dir", "tier")
+	large, data := randomFile(t, dir, 1<<20)
+	small := filepath.Join(dir, "small")
+	require.NoError(t, os.WriteFile(small, []byte("a few bytes"), 0o600))
+	write := func(name, custom string) string {
+		return strings.TrimSpace(ok(t, dir, "ledger", "write", "--split", "16KiB", "--custom", custom, name))
+	}
+	billing, tiny, other := write(large, "team=billing"), write(small, "team=billing"), write(large, "team=other")
+	require.Contains(t, ok(t, dir, "ledger", "show", billing), `team = "billing"`)
+	policy := []string{"offload", "run", "--after-age", "1ms", "--after-bytes", "1kB", "--match", "team=billing", "--deletion-lag", "0s", "--every", "100ms"}
+	require.JSONEq(t, `[{"ledger": `+billing+`, "action": "offload", "payload_bytes": 1048576}]`, ok(t, dir, append(policy, "--dry-run", "--output", "json")...))
+	require.Equal(t, []string{"ledger", "action", "payload", "not", "before", billing, "offload", "1.0", "MB"}, strings.Fields(ok(t, dir, append(policy, "--dry-run")...)))
+	require.Equal(t, "[]\n", ok(t, dir, "offload", "ls", "--output", "json"), "nothing was moved")
+	r := command(t, dir, nil, "offload", "run", "--match", "team=billing")
+	require.Equal(t, 2, r.code)
+	require.Contains(t, r.complaint(t), "give it too")
+
+	s := start(t, dir, "", policy...)
+	require.Eventually(t, func() bool { return strings.Contains(ok(t, dir, "ledger", "ls"), billing+" RELEASED\n") }, startTimeout, 200*time.Millisecond)
+	require.Zero(t, s.stop(syscall.SIGTERM))
+	require.Contains(t, s.stderr.String(), "ledger offloaded", "what it does is logged")
+	require.True(t, ok(t, dir, "ledger", "read", billing) == string(data))
+	for _, id := range []string{tiny, other} {
+		require.NotContains(t, ok(t, dir, "ledger", "show", id), "tier  ", "the policy does not take it")
+	}
+}
 
 // TestOffload takes a ledger out to six folders and through all that may happen to it there: the bookies give it up, two folders
 // are wiped, everything is killed, it is repaired, restored and deleted.

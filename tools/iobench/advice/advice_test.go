@@ -210,9 +210,28 @@ func TestInterferenceGivesRatesGradesAndAVerdict(t *testing.T) {
 
 	r.Plan.RateMBPerS = 100
 	r.OtherDevices = []result.Device{{Role: "ledger", Dir: "/l", Kind: "ssd"}}
-	r.Chapters = append(r.Chapters, result.Chapter{Name: result.ChapterSustain, Device: 1, Cells: []result.Cell{}, Sustained: &result.Sustain{SteadyMBPerS: 260}})
+	r.Chapters = append(r.Chapters, result.Chapter{Name: result.ChapterSustain, Device: 1, Complete: true, Cells: []result.Cell{}, Sustained: &result.Sustain{SteadyMBPerS: 260}})
 	Advise(r)
 	require.Equal(t, "B", r.Recommendation.LedgerGrade, "260 of the 200 MB/s that 100 MB/s with compaction need")
+}
+
+// TestWhatEndedEarlyIsNotJudged: neither a rate of copying that was never tried, nor ledgers whose disk's cache was not full.
+func TestWhatEndedEarlyIsNotJudged(t *testing.T) {
+	r := run(cellOf(journal.IODSync, 4096, 70, 71, 72))
+	r.Plan.RateMBPerS = 100
+	r.Chapters = append(r.Chapters, result.Chapter{Name: result.ChapterInterfere, Cells: []result.Cell{}},
+		result.Chapter{Name: result.ChapterSustain, Cells: []result.Cell{}, Sustained: &result.Sustain{SteadyMBPerS: 260}})
+	r.Warnings = append(r.Warnings, result.Warning{Code: result.WarnWriteCap, Severity: result.SeverityWarning, Chapter: result.ChapterInterfere, Text: "interfere ended early"})
+	Advise(r)
+	require.NotContains(t, fmt.Sprint(r.Recommendation.Reasons), "rate of copying")
+	require.Empty(t, r.Recommendation.LedgerGrade)
+	require.Equal(t, "medium", r.Recommendation.Confidence)
+
+	slow := cellOf(journal.IODSync, 16384, 9000)
+	slow.ID, slow.Background = "compaction/same", "compaction"
+	r.Chapters[1].Cells = []result.Cell{slow}
+	Advise(r)
+	require.Contains(t, fmt.Sprint(r.Recommendation.Reasons), "No rate of copying")
 }
 
 func TestAlignmentAndJournals(t *testing.T) {

@@ -40,7 +40,7 @@ func Advise(r *result.Run) {
 	if n, why, ok := backgroundRate(interfere, goal); ok {
 		set("gc", "rate", fmt.Sprintf("%dMiB", n), why)
 		set("recovery", "rate", fmt.Sprintf("%dMiB", n), why)
-	} else if interfere != nil && !overloaded(interfere) {
+	} else if copied(interfere) && !overloaded(interfere) {
 		reason("No rate of copying keeps the journal under its goal of %v on this disk: put ledgers elsewhere.", goal)
 	}
 	reason("Method: %s.", why)
@@ -140,6 +140,9 @@ func grade(r *result.Run, rec *result.Recommendation, small *result.Cell, interf
 	have := 0.0
 	for i := range len(r.OtherDevices) + 1 {
 		if c := r.Chapter(result.ChapterSustain, i); c != nil && c.Sustained != nil && (i > 0 || len(r.OtherDevices) == 0) {
+			if !c.Complete { // it ended before its caches can have been full
+				return
+			}
 			have += c.Sustained.SteadyMBPerS
 		}
 	}
@@ -166,6 +169,7 @@ func confidence(r *result.Run, rec *result.Recommendation) {
 		{result.WarnStolen, "medium", "the hypervisor took processor time"},
 		{result.WarnCPULimited, "medium", "the processor was the limit of some figures"},
 		{result.WarnNoPrefill, "medium", "test files were not written before"},
+		{result.WarnWriteCap, "medium", "--max-write ended chapters early"},
 		{result.WarnLiveBookie, "low", "a bookie was at work"},
 	} {
 		if r.HasWarning(w.code) {

@@ -161,6 +161,13 @@ func backgroundRate(c *result.Chapter, goal time.Duration) (mib int, why string,
 	return mib, why, true
 }
 
+// copied reports whether the journal was measured beside copying on its own disk.
+func copied(c *result.Chapter) bool {
+	return c != nil && slices.ContainsFunc(c.Cells, func(cell result.Cell) bool {
+		return cell.Background == "compaction" && cell.BackgroundDevice == c.Device && cell.Latency != nil
+	})
+}
+
 // alignment is the smallest size whose writes take at most a tenth longer than the quickest, at least a logical block.
 func alignment(c *result.Chapter, d *result.Device) (bytes int, ok bool) {
 	if c == nil {

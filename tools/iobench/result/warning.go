@@ -57,6 +57,7 @@ type Warning struct {
 var briefly = map[string]string{
 	WarnNotSteady:  "NOT STEADY: the last five windows of some cells differ by more than 10 %",
 	WarnNoisy:      "medians of the rounds of some cells lie more than 50 % apart",
+	WarnWriteCap:   "ended early, for the run has written as much as --max-write allows",
 	WarnFewSamples: "under 100 samples in some cells; their p99 says little",
 }
 

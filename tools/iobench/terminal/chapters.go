@@ -36,6 +36,10 @@ func (p *printer) chapter(c *result.Chapter) {
 		title += ", " + p.r.DeviceAt(c.Device).Dir
 	}
 	p.title(title, t[1])
+	if len(c.Cells) == 0 {
+		p.line("  nothing was measured")
+		return
+	}
 	switch c.Name {
 	case result.ChapterInterfere:
 		p.interference(c)

@@ -61,11 +61,13 @@ func TestPartialRunSaysSo(t *testing.T) {
 	r.Recommendation = nil
 	r.Chapters = r.Chapters[:1]
 	r.Chapters[0].Complete = false
+	r.Chapters = append(r.Chapters, result.Chapter{Name: result.ChapterStalls})
 	r.Device.NotRepresentative = "its files live in memory only"
 	out := text(t, r, Options{})
 	require.Contains(t, out, "(PARTIAL)")
 	require.Contains(t, out, "No verdict")
 	require.Contains(t, out, "incomplete")
+	require.Contains(t, out, "nothing was measured")
 	require.Contains(t, out, "NOT REPRESENTATIVE")
 }
 

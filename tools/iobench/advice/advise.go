@@ -3,6 +3,7 @@ package advice
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/binderylog/bindery/tools/iobench/engine"
@@ -191,5 +192,11 @@ func header(r *result.Run, rec *result.Recommendation) string {
 	if d.SerialHash != "" {
 		name += " serial#" + d.SerialHash
 	}
-	return oneLine(fmt.Sprintf("iobench %s %s, %s kernel %s %s %s, journal grade %s", r.ToolVersion, r.StartedAt.Format("2006-01-02"), name, r.Environment.Kernel, d.FileSystem.Type, d.FileSystem.MountOptions, rec.JournalGrade))
+	words := []string{"iobench", r.ToolVersion, r.StartedAt.Format("2006-01-02") + ",", name, "kernel", r.Environment.Kernel}
+	if fs := &d.FileSystem; fs.Type == result.NoFileSystem {
+		words = append(words, "whole device")
+	} else {
+		words = append(words, fs.Type, fs.MountOptions)
+	}
+	return oneLine(strings.Join(words, " ") + ", journal grade " + rec.JournalGrade)
 }

@@ -138,7 +138,7 @@ func groupKey(r *result.Run, by By) string {
 		if r.Device.SerialHash == "" {
 			key = r.Environment.Host + " " + key // without a serial number only the host tells disks apart
 		}
-		return key + " " + r.Device.Role
+		return key + " " + roleOf(&r.Device)
 	}
 	return "all runs"
 }

@@ -330,3 +330,16 @@ func TestPrint(t *testing.T) {
 		require.LessOrEqual(t, len([]rune(line)), 110)
 	}
 }
+
+// TestQuickIsComparedWithFull: one calls the directory a disk, the other a journal's.
+func TestQuickIsComparedWithFull(t *testing.T) {
+	full, quick := disk{host: "a", p50: 50}.run(t), disk{host: "a", p50: 100, day: 1}.run(t)
+	quick.Device.Role = "disk"
+	for _, by := range []By{ByNothing, ByDate} {
+		full.Device.SerialHash, quick.Device.SerialHash = "s", "s"
+		c, err := Runs([]*result.Run{full, quick}, by)
+		require.NoError(t, err)
+		require.NotEmpty(t, c.Groups[0].Rows, by)
+		require.Equal(t, "journal", c.Groups[0].Rows[0].Figure.Role)
+	}
+}

@@ -56,7 +56,7 @@ func metricByName(name string) *Metric {
 // Figure says what was measured, so that the same figure can be found in two runs.
 type Figure struct {
 	Chapter string
-	Role    string // of the device: journal, ledger, disk
+	Role    string // of the device: journal, ledger
 	Dir     string // tells two devices of one role apart; empty if there is only one
 	Cell    string
 	Metric  *Metric
@@ -86,6 +86,15 @@ type sample struct {
 	rounds []float64
 }
 
+// roleOf is what a device is compared as. What quick and the single chapters call a disk is measured as full measures a
+// journal's.
+func roleOf(d *result.Device) string {
+	if d.Role == "disk" {
+		return "journal"
+	}
+	return d.Role
+}
+
 // figuresOf lists what a run can be compared by, in its order.
 func figuresOf(r *result.Run) (order []Figure, values map[Figure]sample) {
 	values = map[Figure]sample{}
@@ -97,13 +106,13 @@ func figuresOf(r *result.Run) (order []Figure, values map[Figure]sample) {
 	}
 	roles := map[string]int{}
 	for i := range 1 + len(r.OtherDevices) {
-		roles[r.DeviceAt(i).Role]++
+		roles[roleOf(r.DeviceAt(i))]++
 	}
 	for i := range r.Chapters {
 		c := &r.Chapters[i]
 		d := r.DeviceAt(c.Device)
-		f := Figure{Chapter: c.Name, Role: d.Role}
-		if roles[d.Role] > 1 {
+		f := Figure{Chapter: c.Name, Role: roleOf(d)}
+		if roles[f.Role] > 1 {
 			f.Dir = d.Dir
 		}
 		for j := range c.Cells {

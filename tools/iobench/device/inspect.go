@@ -49,7 +49,7 @@ func (s System) Inspect(dir, role string) (*Facts, error) {
 }
 
 // rawType stands for the file system of a device that is measured without one.
-const rawType = "none"
+const rawType = result.NoFileSystem
 
 // sectorBytes is the unit in which the kernel gives sizes, whatever a device's own is.
 const sectorBytes = 512

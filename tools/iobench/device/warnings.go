@@ -14,7 +14,11 @@ func (f *Facts) Warnings(index int) (list []result.Warning) {
 	}
 	fs := &f.FileSystem
 	if f.NotRepresentative != "" {
-		add(result.WarnNotRepresentative, result.SeverityError, "NOT REPRESENTATIVE: %s: %s", fs.Type, f.NotRepresentative)
+		where := fs.Type
+		if where == rawType {
+			where = f.Dir
+		}
+		add(result.WarnNotRepresentative, result.SeverityError, "NOT REPRESENTATIVE: %s: %s", where, f.NotRepresentative)
 	}
 	options := "," + fs.MountOptions + ","
 	for _, o := range []struct{ option, why string }{

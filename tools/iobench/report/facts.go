@@ -28,7 +28,11 @@ func facts(r *result.Run) (out []fact) {
 		d := r.DeviceAt(i)
 		add(d.Role+" directory", d.Dir, deviceText(d))
 		fs := &d.FileSystem
-		add("its file system", fs.Type, fs.MountOptions, fmt.Sprintf("%s of %s free", gigabytes(float64(fs.AvailableBytes)), gigabytes(float64(fs.TotalBytes))))
+		if fs.Type == result.NoFileSystem {
+			add("its file system", "none: the whole device was measured")
+		} else {
+			add("its file system", fs.Type, fs.MountOptions, fmt.Sprintf("%s of %s free", gigabytes(float64(fs.AvailableBytes)), gigabytes(float64(fs.TotalBytes))))
+		}
 		add("its write cache", d.WriteCache, flag(d.FUA, "FUA", "no FUA"), flag(d.VolatileWriteCache, "volatile", "not volatile"), hint(d.PowerLossHint))
 		if d.TemperatureC != nil {
 			text := fmt.Sprintf("%.0f °C at the start", *d.TemperatureC)

@@ -31,6 +31,9 @@ type Device struct {
 	NotRepresentative  string   `json:"not_representative,omitempty"`    // why figures of this file system mean nothing for a bookie
 }
 
+// NoFileSystem is the type where a whole device was measured.
+const NoFileSystem = "none"
+
 // FileSystem is what holds the directory.
 type FileSystem struct {
 	Type           string `json:"type"`

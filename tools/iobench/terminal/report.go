@@ -116,7 +116,11 @@ func (p *printer) device(d *result.Device) {
 	}
 	p.wrap("  disk   ", strings.Join(parts, ", "))
 	fs := &d.FileSystem
-	p.wrap("  files  ", fmt.Sprintf("%s, %s, %s of %s free", fs.Type, fs.MountOptions, gigabytes(fs.AvailableBytes), gigabytes(fs.TotalBytes)))
+	if fs.Type == result.NoFileSystem {
+		p.line("  files  none: the whole device, %s", gigabytes(fs.TotalBytes))
+	} else {
+		p.wrap("  files  ", fmt.Sprintf("%s, %s, %s of %s free", fs.Type, fs.MountOptions, gigabytes(fs.AvailableBytes), gigabytes(fs.TotalBytes)))
+	}
 	if d.PowerLossHint != "" {
 		p.line("  power-loss protection: %s", d.PowerLossHint)
 	}

@@ -99,6 +99,13 @@ func TestTablesAreAsWideAsTheirWidestCell(t *testing.T) {
 	require.Contains(t, out, "64x1024: batches of 64 records of 1,024 bytes")
 }
 
+// TestWholeDevice has no file system to show.
+func TestWholeDevice(t *testing.T) {
+	r := example(t)
+	r.Device.FileSystem = result.FileSystem{Type: result.NoFileSystem, TotalBytes: 960e9}
+	require.Contains(t, text(t, r, Options{}), "files  none: the whole device, 960.0 GB\n")
+}
+
 // TestVerdictNamesTheRateFirst: half of what, otherwise.
 func TestVerdictNamesTheRateFirst(t *testing.T) {
 	require.Contains(t, strings.Join(strings.Fields(text(t, example(t), Options{})), " "), "about 600,000 durable adds/s of 1024 B, p99 230 us at half of that")

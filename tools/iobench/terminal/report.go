@@ -132,13 +132,13 @@ func (p *printer) device(d *result.Device) {
 // verdict is the line that an operator reads first.
 func (p *printer) verdict() {
 	rec := p.r.Recommendation
-	p.b.WriteByte('\n')
 	if rec == nil {
 		if p.r.Chapter(result.ChapterSync, 0) != nil {
-			p.line("No verdict: no durable writes were measured.")
+			p.line("\nNo verdict: no durable writes were measured.")
 		}
 		return
 	}
+	p.b.WriteByte('\n')
 	text := "journal " + p.grade(rec.JournalGrade)
 	if rec.LedgerGrade != "" {
 		text += ", ledgers " + p.grade(rec.LedgerGrade)

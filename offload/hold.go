@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/pace"
 	"github.com/binderylog/bindery/offload/protocol"
 )
 
@@ -39,12 +41,9 @@ var errLockLost = errors.New("offload: the metadata session was lost, and the le
 // lock takes a ledger's lock, or says Busy. The context that it returns ends when the lock is lost; unlock has to be called.
 func (w *Worker) lock(ctx context.Context, id ledger.ID) (_ context.Context, unlock func(), err error) {
 	if !w.busy.take(id) {
-		return nil, nil, &StoppedError{Ledger: id, Reason: protocol.Busy}
+		return nil, nil, &StoppedError{Ledger: id, Reason: protocol.Busy, Holder: w.o.Name}
 	}
-	l, ok, err := w.o.Records.Lock(ctx, id, w.o.Name)
-	if err == nil && !ok {
-		err = &StoppedError{Ledger: id, Reason: protocol.Busy}
-	}
+	l, err := w.awaitLock(ctx, id)
 	if err != nil {
 		w.busy.giveBack(id)
 		return nil, nil, err
@@ -66,4 +65,31 @@ func (w *Worker) lock(ctx context.Context, id ledger.ID) (_ context.Context, unl
 		l.Release(ctx)
 		w.busy.giveBack(id)
 	}, nil
+}
+
+// lockRetry is how often a lock that somebody holds is tried.
+const lockRetry = 200 * time.Millisecond
+
+// awaitLock takes the lock in the metadata store. If somebody holds it, it is tried again for as long as Options.LockWait says.
+func (w *Worker) awaitLock(ctx context.Context, id ledger.ID) (*Lock, error) {
+	told := false
+	for until := time.Now().Add(w.o.LockWait); ; {
+		l, ok, err := w.o.Records.Lock(ctx, id, w.o.Name)
+		if ok || err != nil {
+			return l, err
+		}
+		holder, err := w.o.Records.Holder(ctx, id)
+		switch {
+		case err != nil:
+			return nil, err
+		case !time.Now().Before(until):
+			return nil, &StoppedError{Ledger: id, Reason: protocol.Busy, Holder: holder}
+		case !told && holder != "" && w.o.Waiting != nil:
+			w.o.Waiting(id, holder)
+			told = true
+		}
+		if err := pace.Sleep(ctx, lockRetry); err != nil {
+			return nil, err
+		}
+	}
 }

@@ -47,16 +47,18 @@ type Options struct {
 	Encryption  Encryption // of new ledgers; EncryptAESGCM needs Keys
 	Keys        KeySource  // for encrypted ledgers
 
-	InFlight    int           // parts under way per ledger; default 4
-	MemoryBytes int64         // cell buffers of all uploads; default 256 MiB
-	ReadRate    int64         // bytes a second from bookies; default 64 MiB, -1: no limit
-	UploadRate  int64         // bytes a second to targets; 0: no limit
-	ScrubRate   int64         // bytes a second of verifying; default 16 MiB, -1: no limit
-	Verify      VerifyLevel   // before the commit; the zero value is VerifyFull
-	DeletionLag time.Duration // between commit and release; -1: never release
-	Grace       time.Duration // between two passes of the janitor; default 1 h, above the longest request with its retries
-	Abandon     time.Duration // an attempt that nobody goes on with becomes garbage; default 24 h
-	TakeOver    time.Duration // how long an attempt whose lock is free is left to whoever began it; default 20 s, above two leases
+	InFlight    int                               // parts under way per ledger; default 4
+	MemoryBytes int64                             // cell buffers of all uploads; default 256 MiB
+	ReadRate    int64                             // bytes a second from bookies; default 64 MiB, -1: no limit
+	UploadRate  int64                             // bytes a second to targets; 0: no limit
+	ScrubRate   int64                             // bytes a second of verifying; default 16 MiB, -1: no limit
+	Verify      VerifyLevel                       // before the commit; the zero value is VerifyFull
+	DeletionLag time.Duration                     // between commit and release; -1: never release
+	Grace       time.Duration                     // between two passes of the janitor; default 1 h, above the longest request with its retries
+	Abandon     time.Duration                     // an attempt that nobody goes on with becomes garbage; default 24 h
+	LockWait    time.Duration                     // how long a call waits for the lock of a ledger that somebody holds; default not at all
+	Waiting     func(id ledger.ID, holder string) // told once a call when such a wait begins; may be nil
+	TakeOver    time.Duration                     // how long an attempt whose lock is free is left to whoever began it; default 20 s, above two leases
 
 	now func() time.Time
 }
@@ -215,12 +217,16 @@ func (w *Worker) Unfinished() []ledger.ID { return w.notes.ledgers() }
 type StoppedError struct {
 	Ledger ledger.ID
 	Reason protocol.Reason
-	Err    error // what went wrong, if anything did
+	Err    error  // what went wrong, if anything did
+	Holder string // Busy: who holds the ledger's lock, or began the attempt that stands in the way
 }
 
 // Error implements error.
 func (e *StoppedError) Error() string {
 	s := theLedger(e.Ledger) + e.Reason.String()
+	if e.Reason == protocol.Busy && e.Holder != "" {
+		s += fmt.Sprintf(", by worker %s: let it finish; if it was killed, try again in half a minute, when its metadata session has ended: its attempt is taken over then", e.Holder)
+	}
 	if e.Err != nil {
 		s += ": " + besides(theLedger(e.Ledger), e.Err)
 	}
@@ -371,7 +377,7 @@ func (w *Worker) offload(ctx context.Context, id ledger.ID, displace AttemptID) 
 	err = w.run(ctx, j)
 	var s *StoppedError
 	if errors.As(err, &s) && s.Reason == protocol.Busy {
-		other = j.seen.record.Attempt
+		other, s.Holder = j.seen.record.Attempt, j.seen.record.Worker
 	}
 	return other, err
 }

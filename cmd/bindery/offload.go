@@ -27,6 +27,7 @@ import (
 const (
 	commandLag      = 4 * time.Hour
 	commandTakeOver = 5 * time.Second
+	commandLockWait = 25 * time.Second // above the lease that a killed worker's locks outlive it by
 )
 
 func newOffloadCommand() *cobra.Command {
@@ -216,7 +217,8 @@ func newOffloadLedgerCommand(o *tierOptions) *cobra.Command {
 		Use: "ledger ID...", Short: "Move closed ledgers into the tier now", Args: cobra.MinimumNArgs(1),
 		Long: "Reads each ledger from its bookies, cuts it into shards, sends them to the object stores, reads everything back and commits.\n" +
 			"Bookies keep their copies until the deletion lag is over and a worker (role offload, or `bindery offload run`) releases them;\n" +
-			"--release-now does so at once, after all checks. What an interrupted run has sent is removed by a worker.",
+			"--release-now does so at once, after all checks. What an interrupted run has sent is removed by a worker. A ledger that somebody else\n" +
+			"is at is waited for a while: the lock of a worker that was killed ends with its metadata session, and then its attempt is taken over.",
 		RunE: func(c *cobra.Command, args []string) error {
 			ids, err := ledgerIDs(args)
 			if err != nil {
@@ -231,6 +233,7 @@ func newOffloadLedgerCommand(o *tierOptions) *cobra.Command {
 			var p *progress
 			change := func(wo *offload.Options) {
 				wo.Geometry, wo.ReadRate = g, -1
+				waitForLocks(wo, func() io.Writer { return p })
 				source := wo.Entries
 				wo.Entries = countEntries(source, func(n int) { p.add(n) })
 			}
@@ -266,6 +269,14 @@ func newOffloadLedgerCommand(o *tierOptions) *cobra.Command {
 	c.Flags().BoolVar(&releaseNow, "release-now", false, "bookies give up their copies without the deletion lag")
 	c.Flags().BoolVar(&noProgress, "no-progress", false, "show no progress on a terminal")
 	return c
+}
+
+// waitForLocks has a worker wait for locks that may be those of one that was killed, and say so.
+func waitForLocks(wo *offload.Options, w func() io.Writer) {
+	wo.LockWait = commandLockWait
+	wo.Waiting = func(id ledger.ID, holder string) {
+		fmt.Fprintf(w(), "ledger %d: worker %s is at it; waiting up to %s, as the lock of one that was killed goes with its metadata session\n", id, holder, commandLockWait)
+	}
 }
 
 // stateDamaged stands for the state of a record that can not be read.
@@ -604,7 +615,11 @@ func newOffloadRepairCommand(o *tierOptions) *cobra.Command {
 		Long: "Reads every byte of each ledger, rebuilds what is missing or damaged from the other shards, and writes it under a new name to a\n" +
 			"healthy object store. --drain moves everything away from one, so that it can be taken out of the configuration.",
 		RunE: func(c *cobra.Command, args []string) error {
-			return o.withWorker(c, unlimited, func(ctx context.Context, t *tier, w *offload.Worker) error {
+			change := func(wo *offload.Options) {
+				unlimited(wo)
+				waitForLocks(wo, c.ErrOrStderr)
+			}
+			return o.withWorker(c, change, func(ctx context.Context, t *tier, w *offload.Worker) error {
 				ids, err := idsOrAll(ctx, t, args, all, "")
 				if err == nil {
 					err = t.knowsTarget(ctx, drain)

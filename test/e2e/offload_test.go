@@ -3,8 +3,11 @@
 package e2e
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,6 +44,36 @@ func TestOffloadRun(t *testing.T) {
 	for _, id := range []string{tiny, other} {
 		require.NotContains(t, ok(t, dir, "ledger", "show", id), "tier  ", "the policy does not take it")
 	}
+}
+
+// TestOffloadTakesOver: a worker is killed while its target keeps it waiting; the next command says whom it waits for, waits, and takes over.
+func TestOffloadTakesOver(t *testing.T) {
+	dir := t.TempDir()
+	standalone(t, dir, "--offload-dir", "tier")
+	input, data := randomFile(t, dir, 1<<20)
+	id := strings.TrimSpace(ok(t, dir, "ledger", "write", "--split", "16KiB", input))
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // takes connections and never answers
+	require.NoError(t, err)
+	defer silent.Close()
+	targets := filepath.Join(dir, "silent.toml")
+	require.NoError(t, os.WriteFile(targets, fmt.Appendf(nil, "[[target]]\nid = \"silent\"\nendpoint = \"http://%s\"\nallow_insecure = true\nbucket = \"ledgers\"\ncredentials = { source = \"env\" }\n", silent.Addr()), 0o600))
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	first := start(t, dir, "", "offload", "ledger", id, "--targets", targets)
+	require.Eventually(t, func() bool { return strings.Contains(ok(t, dir, "offload", "ls"), "UPLOADING") }, startTimeout, 100*time.Millisecond)
+	select {
+	case <-first.exited:
+		t.Fatalf("it did not wait for its target:\n%s", first.stderr)
+	default:
+	}
+	first.kill()
+	r := command(t, dir, nil, "offload", "ledger", id)
+	require.Equal(t, 0, r.code, r.stderr)
+	require.Contains(t, r.stdout, "COMPLETE, 4+2")
+	if r.stderr != "" { // the session may have ended before, on a slow machine
+		require.Regexp(t, `^ledger `+id+`: worker \S+:`+strconv.Itoa(first.cmd.Process.Pid)+` is at it; waiting up to 25s`, r.stderr)
+	}
+	require.True(t, ok(t, dir, "offload", "read", id) == string(data))
 }
 
 // TestOffload takes a ledger out to six folders and through all that may happen to it there: the bookies give it up, two folders

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -226,29 +227,36 @@ func awaitWriting(t *testing.T, pid int, dir string) {
 	}, 2*time.Minute, 20*time.Millisecond)
 }
 
-// TestInterruptLeavesAValidResult: Ctrl-C ends with what was measured, and exit code 4.
+// TestInterruptLeavesAValidResult: Ctrl-C, or a terminal that is gone, ends with what was measured, and exit code 4.
 func TestInterruptLeavesAValidResult(t *testing.T) {
-	dir := t.TempDir()
-	out := filepath.Join(t.TempDir(), "r.json")
-	c := exec.CommandContext(t.Context(), os.Args[0], short("sync", dir, "--max-write", "2GiB", "--out", out)...)
-	c.Args = append(c.Args, "--duration", "10m")
-	c.Env = append(os.Environ(), childEnv+"=1")
-	var stderr bytes.Buffer
-	c.Stderr = &stderr
-	require.NoError(t, c.Start())
-	awaitWriting(t, c.Process.Pid, dir)
-	time.Sleep(2 * time.Second)
-	require.NoError(t, c.Process.Signal(os.Interrupt))
-	err := c.Wait()
-	var exited *exec.ExitError
-	require.ErrorAs(t, err, &exited, stderr.String())
-	require.Equal(t, exitPartial, exited.ExitCode(), stderr.String())
-	runs, err := result.ReadFile(out)
-	require.NoError(t, err)
-	require.False(t, runs[0].Complete)
-	left, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, left)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			if signal.Ignored(sig) {
+				t.Skip("whoever started this test has it ignored, and then iobench leaves it so")
+			}
+			dir := t.TempDir()
+			out := filepath.Join(t.TempDir(), "r.json")
+			c := exec.CommandContext(t.Context(), os.Args[0], short("sync", dir, "--max-write", "2GiB", "--out", out)...)
+			c.Args = append(c.Args, "--duration", "10m")
+			c.Env = append(os.Environ(), childEnv+"=1")
+			var stderr bytes.Buffer
+			c.Stderr = &stderr
+			require.NoError(t, c.Start())
+			awaitWriting(t, c.Process.Pid, dir)
+			time.Sleep(2 * time.Second)
+			require.NoError(t, c.Process.Signal(sig))
+			err := c.Wait()
+			var exited *exec.ExitError
+			require.ErrorAs(t, err, &exited, stderr.String())
+			require.Equal(t, exitPartial, exited.ExitCode(), stderr.String())
+			runs, err := result.ReadFile(out)
+			require.NoError(t, err)
+			require.False(t, runs[0].Complete)
+			left, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Empty(t, left)
+		})
+	}
 }
 
 func itoa(n int) string {

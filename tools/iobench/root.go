@@ -77,7 +77,11 @@ func missing(c *cobra.Command, flag, use string) error {
 }
 
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
+		ends = append(ends, syscall.SIGHUP) // the terminal is gone: what was measured is kept all the same
+	}
+	ctx, stop := signal.NotifyContext(ctx, ends...)
 	defer stop()
 	root := newRootCommand()
 	root.SetArgs(args)

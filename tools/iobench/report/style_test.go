@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"regexp"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/binderylog/bindery/tools/iobench/result"
 )
 
 // TestContrast: text is read at 4.5 to 1, lines and marks at 3 to 1, in the light and in the dark.
@@ -68,3 +71,20 @@ func colours(css string) map[string]float64 {
 }
 
 func contrast(a, b float64) float64 { return (max(a, b) + 0.05) / (min(a, b) + 0.05) }
+
+// TestWideTablesScrollInThemselves: each has a region of its own that does, and a column of sentences may wrap.
+func TestWideTablesScrollInThemselves(t *testing.T) {
+	runs, err := result.ReadFile("../result/testdata/full.json")
+	require.NoError(t, err)
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, runs))
+	html := b.String()
+	tables := strings.Count(html, "<table")
+	require.Greater(t, tables, 10)
+	require.Equal(t, tables, strings.Count(html, `<div class="scroll" tabindex="0" role="region" aria-label=`))
+	require.Contains(t, html, `<td class="words">write of 4 KiB`)
+	require.NotContains(t, html, `<th class="words"`)
+	for _, rule := range []string{".scroll { overflow-x: auto;", ".tables td.words { white-space: normal;", "p, li, dd { overflow-wrap: anywhere; }"} {
+		require.Contains(t, html, rule)
+	}
+}

@@ -17,12 +17,12 @@ var titles = map[string][2]string{
 	result.ChapterRead:      {"reading, cold", "us"},
 	result.ChapterInterfere: {"the journal beside other work", "us"},
 	result.ChapterSustain:   {"writing on", ""},
-	result.ChapterStalls:    {"gaps at a fixed rate", ""},
+	result.ChapterStalls:    {"gaps at a fixed rate", "us"},
 	result.ChapterMetadata:  {"files", "us"},
 	result.ChapterModel:     {"the real journal", "us"},
 	result.ChapterEngines:   {"engines, batches made durable", "us"},
 	result.ChapterPipeline:  {"durable writes, one and two at once, beside flushes", "us"},
-	result.ChapterSoak:      {"hours", ""},
+	result.ChapterSoak:      {"hour by hour, at a fixed rate", "us"},
 	result.ChapterLive:      {"beside a running bookie", "us"},
 }
 

@@ -184,6 +184,10 @@ func TestPitfall05FreshDrive(t *testing.T) {
 	for _, code := range []string{result.WarnFreshDrive, result.WarnNoPrefill, result.WarnOverhead, result.WarnStolen} {
 		require.True(t, r.HasWarning(code), code)
 	}
+	beside := run()
+	beside.Plan.Prefill, beside.Plan.CapPercent = false, 5
+	Advise(beside)
+	require.False(t, beside.HasWarning(result.WarnNoPrefill), "live fills nothing, on purpose")
 	require.Equal(t, "medium", r.Recommendation.Confidence)
 	r.Complete = false
 	Advise(r)

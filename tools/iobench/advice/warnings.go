@@ -69,11 +69,11 @@ func addWarnings(r *result.Run, sync *result.Chapter) {
 	if r.Self.StealPercent > stolenPercent {
 		add(result.WarnStolen, result.SeverityWarning, "", "the hypervisor took %.0f %% of the processor time", r.Self.StealPercent)
 	}
-	if !r.Plan.Prefill {
+	if !r.Plan.Prefill && r.Plan.CapPercent == 0 { // live writes nothing beforehand, for the bookie's sake
 		add(result.WarnNoPrefill, result.SeverityWarning, "", "test files were not written before they were measured: blocks in use may be slower")
 	}
 	fs := &d.FileSystem
-	if flash := d.Rotational == nil || !*d.Rotational; flash && fs.TotalBytes > 0 && float64(fs.AvailableBytes) > freshShare*float64(fs.TotalBytes) && fs.Type != "none" {
+	if flash := d.Rotational == nil || !*d.Rotational; flash && fs.TotalBytes > 0 && float64(fs.AvailableBytes) > freshShare*float64(fs.TotalBytes) && fs.Type != result.NoFileSystem {
 		add(result.WarnFreshDrive, result.SeverityInfo, "", "the disk is almost empty: a fresh or trimmed flash disk is quicker than it will be (`full` writes on until it is steady)")
 	}
 	if n, ok := alignment(r.Chapter(result.ChapterAlign, 0), d); ok && d.PhysicalBlockBytes > 0 && n > d.PhysicalBlockBytes {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/binderylog/bindery/internal/config"
+	"github.com/binderylog/bindery/internal/usage"
 	"github.com/spf13/cobra"
 )
 
@@ -150,9 +151,9 @@ func newConfigExplainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain KEY...",
 		Short: "Say what a setting does, its default and why, its value in force and where that comes from",
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && !all {
-				return exit(exitUsage, errors.New("name a setting, such as storage.memory, or use --all"))
+				return exit(exitUsage, usage.Missing("KEY", "name a setting, such as storage.memory, or use --all", c.UseLine()))
 			}
 			return nil
 		},

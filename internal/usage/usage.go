@@ -77,9 +77,9 @@ func Explain(err error, line, useLine string, args []string) error {
 	return Line(err, useLine)
 }
 
-// Missing is the error of a flag that must be given, such as `--config FILE`, and of what it is for.
-func Missing(flag, use, useLine string) error {
-	return Line(errors.New(flag+" is missing: "+use), useLine)
+// Missing is the error of what must be given, such as `--config FILE`, and of what it is for.
+func Missing(what, use, useLine string) error {
+	return Line(errors.New(what+" is missing: "+use), useLine)
 }
 
 func list(names []string) string {

@@ -251,6 +251,12 @@ func (w *Worker) DeleteOrphan(ctx context.Context, o Orphan) error {
 // moved them since the manifest was written.
 func (w *Worker) Adopt(ctx context.Context, o Orphan, password []byte) error {
 	key, id := ManifestName(o.Name.Attempt, o.Name.Ledger), o.Name.Ledger
+	switch _, _, err := w.o.Records.Read(ctx, id); {
+	case err == nil:
+		return fmt.Errorf("ledger %d has a record, and needs none: `bindery offload repair %d` finds what repairs moved that are younger than it", id, id)
+	case !errors.Is(err, ErrNoRecord):
+		return err
+	}
 	found, err := w.findStray(ctx, o.Name)
 	if err == nil && found == nil {
 		err = fmt.Errorf("no target has a good manifest of ledger %d, attempt %s", id, o.Name.Attempt)
@@ -269,7 +275,7 @@ func (w *Worker) Adopt(ctx context.Context, o Orphan, password []byte) error {
 		State: StateReleased, Attempt: m.Attempt, Number: 1, Worker: w.o.Name, Geometry: m.Geometry, CellBytes: m.CellBytes, Inline: m.Inline != nil,
 		Manifest: ManifestRef{Length: found.size}, LastEntry: m.LastEntry, Length: m.Length, Key: m.Key, StartedAt: now, CompletedAt: now, ReleasedAt: now,
 	}
-	if r.Placement, err = w.whereabouts(ctx, m); err != nil {
+	if r.Placement, _, err = w.whereabouts(ctx, m); err != nil {
 		return err
 	}
 	if r.Manifest.CRC32C, err = sumOf(ctx, found.store, key, found.size); err != nil {
@@ -304,24 +310,24 @@ func (w *Worker) Adopt(ctx context.Context, o Orphan, password []byte) error {
 }
 
 // whereabouts looks for each shard of a manifest on all targets, and takes the youngest that is whole as far as its target knows. What is
-// nowhere stays where the manifest has it: that target may just not answer.
-func (w *Worker) whereabouts(ctx context.Context, m *Manifest) ([]Placement, error) {
-	out := make([]Placement, len(m.Shards))
-	found := make([]bool, len(m.Shards))
+// nowhere, which found does not say, stays where the manifest has it: that target may just not answer.
+func (w *Worker) whereabouts(ctx context.Context, m *Manifest) (out []Placement, found []bool, err error) {
+	out = make([]Placement, len(m.Shards))
+	found = make([]bool, len(m.Shards))
 	for i := range m.Shards {
 		out[i] = Placement{Target: m.Shards[i].Target, Generation: m.Shards[i].Generation}
 	}
 	for _, p := range w.o.Targets.places {
 		store, err := w.o.Targets.store(p.Target)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		infos, err := store.List(ctx, attemptPrefix(m.Attempt, m.Ledger), "", objstore.ListMax)
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, nil, context.Cause(ctx)
 		}
 		if err != nil {
-			w.o.Logger.Warn("a target can not be asked for shards of a ledger that is adopted", "ledger", int64(m.Ledger), "target", p.Target, "error", err)
+			w.o.Logger.Warn("a target can not be asked where shards of a ledger are", "ledger", int64(m.Ledger), "target", p.Target, "error", err)
 			continue
 		}
 		for _, info := range infos {
@@ -334,7 +340,7 @@ func (w *Worker) whereabouts(ctx context.Context, m *Manifest) ([]Placement, err
 			}
 		}
 	}
-	return out, nil
+	return out, found, nil
 }
 
 // holders looks which targets have this very manifest.

@@ -150,6 +150,29 @@ func TestAdoptFindsWhatRepairsMoved(t *testing.T) {
 	for _, o := range list {
 		require.True(t, o.Stray, "%s on %s", o.Key, o.Target)
 	}
+	for i := range before.Placement {
+		_, err = w.stores[before.Placement[i].Target].Head(t.Context(), ShardName(before.Attempt, l.id, i, before.Placement[i].Generation))
+		require.True(t, objstore.IsNotFound(err), "no shard is where the record has it")
+	}
+	require.ErrorContains(t, x.Adopt(t.Context(), list[0], []byte(testPassword)), "bindery offload repair", "it has a record")
+	dry, err := x.Repair(t.Context(), l.id, RepairOptions{DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1, 2}, dry.Found)
+	require.Equal(t, before.Placement, w.record(l.id).Placement, "a dry run writes nothing")
+	written := w.requests(objstore.OpPut, objstore.OpComplete)
+	repaired, err := x.Repair(t.Context(), l.id, RepairOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 1, 2}, repaired.Found)
+	require.Empty(t, repaired.Findings)
+	require.Empty(t, repaired.Shards)
+	require.Equal(t, written, w.requests(objstore.OpPut, objstore.OpComplete), "nothing has to be written anew")
+	require.Equal(t, after.Placement, w.record(l.id).Placement)
+	w.requireReadable(l)
+	w.janitor(x)
+	w.requireClean()
+	list, err = x.Orphans(t.Context(), "")
+	require.NoError(t, err)
+	require.Empty(t, list)
 	// One from before the offload.
 	w.forget(l.id)
 	list, err = x.Orphans(t.Context(), "")

@@ -24,6 +24,7 @@ type Repaired struct {
 	Findings  []Finding
 	Shards    []int    // written anew, or to be with DryRun
 	Manifests []string // targets that got a copy of the manifest, or are to with DryRun
+	Found     []int    // shards that an earlier repair wrote and that the record, from before it, did not know
 }
 
 // Repair finds what is wrong with a ledger's objects and mends it: shards are rebuilt under new names, on a target whose domain has
@@ -36,11 +37,8 @@ func (w *Worker) Repair(ctx context.Context, id ledger.ID, o RepairOptions) (Rep
 		return out, err
 	}
 	defer unlock()
-	s, c, err := w.open(ctx, id)
+	s, c, stored, err := w.openForRepair(ctx, id, &out, o)
 	if err != nil {
-		return out, err
-	}
-	if out.Findings, err = w.t.verify(ctx, c, o.Level, w.scrub, nil); err != nil {
 		return out, err
 	}
 	w.health.looked(id, out.Findings)
@@ -59,6 +57,9 @@ func (w *Worker) Repair(ctx context.Context, id ledger.ID, o RepairOptions) (Rep
 	}
 	if o.DryRun {
 		out.Shards = todo
+		if !stored {
+			return out, nil // copies of the manifest are looked at with the record that a repair would write
+		}
 		out.Manifests, err = w.repairManifests(ctx, id, out.Findings, o)
 		return out, err
 	}
@@ -83,6 +84,36 @@ func (w *Worker) Repair(ctx context.Context, id ledger.ID, o RepairOptions) (Rep
 	}
 	out.Manifests, err = w.repairManifests(ctx, id, out.Findings, o)
 	return out, errors.Join(append(stays, err)...)
+}
+
+// openForRepair opens a ledger and looks what is wrong with it. Where shards or all copies of the manifest are not there, it may be that the
+// record is older than the last repair: what that wrote is looked for first. stored says that the record is as the store has it.
+func (w *Worker) openForRepair(ctx context.Context, id ledger.ID, out *Repaired, o RepairOptions) (s seen, c *copyOf, stored bool, err error) {
+	if s, err = w.o.Records.look(ctx, id); err != nil {
+		return s, nil, false, err
+	}
+	if !s.inTier() {
+		return s, nil, false, ofLedger(id, ErrNotOffloaded)
+	}
+	stored = true
+	for again := false; ; again = true {
+		if c, err = w.t.load(ctx, id, s.record, s.version); err == nil {
+			out.Findings, err = w.t.verify(ctx, c, o.Level, w.scrub, nil)
+		}
+		gone := err != nil || slices.ContainsFunc(out.Findings, func(f Finding) bool { return f.Shard >= 0 && f.Kind != FindingUnchecked })
+		if again || !gone || ctx.Err() != nil || errors.Is(err, ErrVersion) {
+			return s, c, stored, err
+		}
+		found, ferr := w.refound(ctx, &s, id, o.DryRun)
+		if ferr != nil {
+			if err == nil && !errors.Is(ferr, errNothingFound) {
+				err = ferr
+			}
+			return s, c, stored, err
+		}
+		stored = !o.DryRun
+		out.Found = found
+	}
 }
 
 // errStays says that a shard stays on a target that can not be reached, since every other place is worse.

@@ -639,6 +639,9 @@ func newOffloadRepairCommand(o *tierOptions) *cobra.Command {
 						}
 						fmt.Fprintf(c.OutOrStdout(), "ledger %d: %s, shards %s: %v, manifests: %v\n", id, plural(len(r.Findings), "finding"), verb, r.Shards, r.Manifests)
 					}
+					if len(r.Found) > 0 {
+						fmt.Fprintf(c.OutOrStdout(), "ledger %d: its record is older than its last repair; shards that were found where that wrote them: %v\n", id, r.Found)
+					}
 					return err
 				})
 			})

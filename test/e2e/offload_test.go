@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -74,6 +75,68 @@ func TestOffloadTakesOver(t *testing.T) {
 		require.Regexp(t, `^ledger `+id+`: worker \S+:`+strconv.Itoa(first.cmd.Process.Pid)+` is at it; waiting up to 25s`, r.stderr)
 	}
 	require.True(t, ok(t, dir, "offload", "read", id) == string(data))
+}
+
+// TestTierAfterAnOlderBackup puts an older backup of the metadata under ledgers that were offloaded, repaired and given up by the bookies
+// since: what the store knows nothing of is listed, adopted and found again, and every byte is there.
+func TestTierAfterAnOlderBackup(t *testing.T) {
+	dir := t.TempDir()
+	s := standalone(t, dir, "--offload-dir", "tier")
+	input, data := randomFile(t, dir, 2<<20)
+	write := func() string { return strings.TrimSpace(ok(t, dir, "ledger", "write", "--split", "16KiB", input)) }
+	out := func(ids ...string) { ok(t, dir, append([]string{"offload", "ledger", "--release-now"}, ids...)...) }
+	repaired, known := write(), write()
+	out(repaired)
+	require.Zero(t, s.stop(syscall.SIGTERM), s.stderr)
+	metadata, backup := filepath.Join(dir, "bindery-data", "metadata"), filepath.Join(dir, "backup")
+	require.NoError(t, os.CopyFS(backup, os.DirFS(metadata)))
+
+	s = standalone(t, dir, "--offload-dir", "tier")
+	later := write()
+	out(known, later)
+	for i := 1; i <= 6; i++ { // in the end nothing is where it was, and nothing is left there
+		ok(t, dir, "offload", "repair", repaired, "--drain", fmt.Sprint("t", i))
+	}
+	ok(t, dir, "offload", "clean", "--grace", "1ms")
+	ok(t, dir, "offload", "clean", "--grace", "1ms")
+	require.Zero(t, s.stop(syscall.SIGTERM), s.stderr)
+	require.NoError(t, os.RemoveAll(metadata))
+	require.NoError(t, os.CopyFS(metadata, os.DirFS(backup)))
+
+	standalone(t, dir, "--offload-dir", "tier")
+	strays := func() (of map[string]int) {
+		var list []struct {
+			Ledger int64
+			Kind   string
+		}
+		require.NoError(t, json.Unmarshal([]byte(ok(t, dir, "offload", "orphans", "--delete", "--output", "json")), &list))
+		of = map[string]int{}
+		for _, x := range list {
+			require.Equal(t, "stray", x.Kind)
+			of[strconv.FormatInt(x.Ledger, 10)]++
+		}
+		return of
+	}
+	found := strays()
+	require.Equal(t, 9, found[known], "six shards and three manifests")
+	require.Equal(t, 9, found[later])
+	require.GreaterOrEqual(t, found[repaired], 6, "what the repair moved")
+	require.NotEqual(t, 0, command(t, dir, nil, "offload", "read", repaired).code, "nothing is where the record has it")
+	r := command(t, dir, nil, "offload", "adopt", repaired)
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.complaint(t), "bindery offload repair "+repaired)
+	require.Contains(t, ok(t, dir, "offload", "adopt", known), "adopted; COMPLETE, 4+2", "the backup has the ledger")
+	require.Contains(t, ok(t, dir, "offload", "adopt", later), "adopted; RELEASED, 4+2")
+	require.Contains(t, ok(t, dir, "offload", "repair", "--all"), "shards that were found where that wrote them: [")
+	require.Contains(t, ok(t, dir, "offload", "verify", "--all", "--level", "full"), "3 ledgers looked at, 0 findings")
+	for _, id := range []string{repaired, known, later} {
+		require.True(t, ok(t, dir, "offload", "read", id) == string(data), id)
+		require.True(t, ok(t, dir, "ledger", "read", id) == string(data), id)
+	}
+	ok(t, dir, "gc", "accept-rollback", "--yes")
+	ok(t, dir, "offload", "ledger", known, "--release-now")
+	require.True(t, ok(t, dir, "ledger", "read", known) == string(data))
+	require.Empty(t, strays())
 }
 
 // TestOffload takes a ledger out to six folders and through all that may happen to it there: the bookies give it up, two folders

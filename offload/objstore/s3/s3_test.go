@@ -65,3 +65,20 @@ func TestStatement39S3(t *testing.T) {
 		})
 	}
 }
+
+// TestStatement39ExternalServer runs the same suite against a server that somebody else runs: BINDERY_S3_ENDPOINT names it, BINDERY_S3_BUCKET an
+// empty bucket of it that is for this test alone, BINDERY_S3_REGION its region if it is not the usual one; the key is in
+// BINDERY_S3_ACCESS_KEY_ID and BINDERY_S3_SECRET_ACCESS_KEY.
+func TestStatement39ExternalServer(t *testing.T) {
+	endpoint := os.Getenv("BINDERY_S3_ENDPOINT")
+	if endpoint == "" {
+		t.Skip("set BINDERY_S3_ENDPOINT, BINDERY_S3_BUCKET, BINDERY_S3_ACCESS_KEY_ID and BINDERY_S3_SECRET_ACCESS_KEY")
+	}
+	objstoretest.Run(t, func(t *testing.T) objstore.Store {
+		s := open(t, Options{Endpoint: endpoint, Region: os.Getenv("BINDERY_S3_REGION"), Bucket: os.Getenv("BINDERY_S3_BUCKET"), AllowInsecure: true,
+			Credentials: Credentials{Source: "env", EnvPrefix: "BINDERY_S3"}})
+		report, err := objstore.CheckTarget(t.Context(), s)
+		require.NoError(t, err)
+		return declared{s, report.Capabilities}
+	})
+}

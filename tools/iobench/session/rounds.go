@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"time"
 
@@ -32,6 +33,9 @@ type round struct {
 	disk measured       // by the bookie on the disk
 	said result.Prediction
 }
+
+// cores is how many processors bookie and generator share.
+var cores = float64(runtime.NumCPU())
 
 var errNothingPredicted = errors.New("no durable writes were measured: nothing can be predicted")
 
@@ -62,6 +66,13 @@ func (r *rounds) predict() error {
 	return nil
 }
 
+// settle takes the first round off and returns half way from the assumed rate to the one predicted with it.
+func (r *rounds) settle(assumed float64) (float64, error) {
+	p, err := r.from(&r.list[0], r.disks[0], r.disks[1])
+	r.list, r.disks = r.list[1:], r.disks[1:]
+	return (assumed + p.AddsPerS) / 2, err
+}
+
 func (r *rounds) from(one *round, disk ...[]result.Cell) (p result.Prediction, err error) {
 	m, ok := advice.PipelineModel(disk...)
 	if !ok {
@@ -69,9 +80,11 @@ func (r *rounds) from(one *round, disk ...[]result.Cell) (p result.Prediction, e
 	}
 	switch {
 	case one.echo != nil:
-		m.Trip, m.CPU = one.echo, one.disk.processor() // the generator runs on the same processors
+		m.Trip, m.CPU, m.Cores = one.echo, one.disk.processor(), cores // the generator runs on the same processors
 	case r.rate == 0:
-		m.CPU, m.CPUPeak = time.Duration(1e9/max(one.rest.AddsPerS, 1)), one.rest.AddsPerS
+		// A disk that takes time takes processors, too: the kernel's share of a write, and of waking who waits for it.
+		each := max(1e9/max(one.rest.AddsPerS, 1), float64(one.disk.processor())/cores)
+		m.CPU, m.CPUPeak = time.Duration(each), 1e9/each
 	default: // what the processors took is in what the bookie in memory took
 		if m.Trip, err = micros(one.rest.Hist); err != nil {
 			return p, err

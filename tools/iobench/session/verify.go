@@ -60,6 +60,8 @@ const (
 	leadLoads    = 4         // not more, however slow the disk
 	memoryRoom   = 4 << 30   // that a file system in memory must have for a bookie
 	leastLoad    = time.Second
+	// At full speed a prediction is also what it assumes: the flushing beside it. So many rounds bring the two together.
+	settlingRounds = 2
 )
 
 // chapter measures, between the calibrations that are its cells.
@@ -164,7 +166,11 @@ func (v *verifier) rounds(ctx context.Context, pct, rate float64) (_ *rounds, er
 	if err := calibrate(); err != nil {
 		return nil, err
 	}
-	for range v.o.Rounds {
+	settling := 0
+	if rate == 0 {
+		settling = settlingRounds
+	}
+	for i := range settling + v.o.Rounds {
 		var one round
 		if memory != nil {
 			one.rest, err = v.bench(ctx, memory, v.load(rate, max(slice/2, leastLoad)))
@@ -183,6 +189,12 @@ func (v *verifier) rounds(ctx context.Context, pct, rate float64) (_ *rounds, er
 			return nil, err
 		}
 		r.list = append(r.list, one)
+		if i < settling {
+			if ingest, err = r.settle(ingest); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		say(v.o.Log, "%3.0f %%: %s", pct, &one.disk)
 		if memory != nil {
 			say(v.o.Log, "       %s; disk in memory", &one.rest)

@@ -158,6 +158,23 @@ func TestPredictionOfARound(t *testing.T) {
 	require.InEpsilon(t, 1000, r.list[0].said.AddsPerS, 0.02)
 	require.Equal(t, "CPU", r.list[0].said.LimitedBy)
 
+	// A disk that takes more of the processors than memory does is what bounds it.
+	one.disk.Server = &struct {
+		CPUPerMillion float64 `json:"cpu_s_per_million_adds"`
+		WrittenBytes  int64   `json:"disk_bytes"`
+	}{CPUPerMillion: 4000 * cores}
+	r.list = []round{one, one}
+	r.disks = append(r.disks, cells(200, 300))
+	require.NoError(t, r.predict())
+	require.InEpsilon(t, 250, r.list[0].said.AddsPerS, 0.02)
+
+	// What is assumed and what is predicted meet.
+	next, err := r.settle(1000)
+	require.NoError(t, err)
+	require.InEpsilon(t, 625, next, 0.02)
+	require.Len(t, r.list, 1)
+	require.Len(t, r.disks, 2)
+
 	r.disks[1] = nil
 	require.ErrorIs(t, r.predict(), errNothingPredicted)
 }

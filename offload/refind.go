@@ -3,6 +3,7 @@ package offload
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/offload/objstore"
@@ -21,6 +22,9 @@ func (w *Worker) refind(ctx context.Context, id ledger.ID, old *Record) (r *Reco
 	if err != nil {
 		return nil, nil, err
 	}
+	holders = slices.DeleteFunc(holders, func(target string) bool { // the janitor is to remove these
+		return slices.ContainsFunc(r.Stale, func(x Stale) bool { return x.isManifest(r.Attempt) && x.Target == target })
+	})
 	changed := false
 	for _, target := range holders {
 		if !contains(r.Manifest.Targets, target) {

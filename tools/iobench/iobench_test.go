@@ -330,7 +330,7 @@ func TestVerifiedTable(t *testing.T) {
 		return b.String()
 	}
 	text := show()
-	for _, want := range []string{"/data/journal", "100000 adds/s predicted, 80000 measured +25%, noise 0%  off", "+10% ok", "250000-400000", "100000-900000 off", "CPU", "+50% noisy", "130% device", "memory, /dev/shm", "further off"} {
+	for _, want := range []string{"/data/journal", "100000 adds/s predicted, 80000 measured +25%, noise 0%, paused 0%  off", "+10% ok", "250000-400000", "100000-900000 off", "CPU", "+50% noisy", "130%     0% device", "memory, /dev/shm", "further off"} {
 		require.Contains(t, text, want)
 	}
 	require.False(t, r.Verification.Noisy, "what is off and not noisy is proven")

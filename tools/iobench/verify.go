@@ -88,18 +88,18 @@ func printVerified(w io.Writer, r *result.Run) error {
 	v := r.Verification
 	entry := r.Plan.EntryBytes
 	fmt.Fprintf(w, "%s, entries of %d B; predicted from the disk, measured by bindery bench cluster, in turns\n\n", r.Device.Dir, entry)
-	fmt.Fprintf(w, "full speed %11.0f adds/s predicted, %.0f measured %+.0f%%, noise %.0f%%  %s\n\n", v.PeakPredictedPerS, v.PeakMeasuredPerS,
-		off(v.PeakPredictedPerS, v.PeakMeasuredPerS), v.PeakNoisePct, okOr(v.PeakWithin, v.PeakNoisePct > 100*result.VerifyWithin))
-	const head = "%4s %8s | %9s %8s %5s %-5s | %13s %13s %-5s | %5s\n"
-	fmt.Fprintf(w, head, "", "", "p50 us", "", "", "", "p99 us", "", "", "")
-	fmt.Fprintf(w, head, "load", "adds/s", "predicted", "measured", "", "", "predicted", "measured", "", "noise")
+	fmt.Fprintf(w, "full speed %11.0f adds/s predicted, %.0f measured %+.0f%%, noise %.0f%%, paused %.0f%%  %s\n\n", v.PeakPredictedPerS, v.PeakMeasuredPerS,
+		off(v.PeakPredictedPerS, v.PeakMeasuredPerS), v.PeakNoisePct, v.PeakPausedPct, okOr(v.PeakWithin, v.PeakNoisePct > 100*result.VerifyWithin))
+	const head = "%4s %8s | %9s %8s %5s %-5s | %13s %13s %-5s | %5s %6s\n"
+	fmt.Fprintf(w, head, "", "", "p50 us", "", "", "", "p99 us", "", "", "", "")
+	fmt.Fprintf(w, head, "load", "adds/s", "predicted", "measured", "", "", "predicted", "measured", "", "noise", "paused")
 	for _, row := range v.Rows {
 		p := row.Predicted
-		fmt.Fprintf(w, "%3.0f%% %8.0f | %9.0f %8.0f %+4.0f%% %-5s | %13s %13s %-5s | %4.0f%% %s\n", p.LoadPct, p.AddsPerS, p.P50US, row.MeasuredP50US,
+		fmt.Fprintf(w, "%3.0f%% %8.0f | %9.0f %8.0f %+4.0f%% %-5s | %13s %13s %-5s | %4.0f%% %5.0f%% %s\n", p.LoadPct, p.AddsPerS, p.P50US, row.MeasuredP50US,
 			off(p.P50US, row.MeasuredP50US), okOr(row.P50Within, row.Noisy), fmt.Sprintf("%.0f-%.0f", p.P99LowUS, p.P99HighUS),
-			fmt.Sprintf("%.0f-%.0f", row.MeasuredP99LowUS, row.MeasuredP99HighUS), okOr(row.P99Within, row.Noisy), row.NoisePct, p.LimitedBy)
+			fmt.Sprintf("%.0f-%.0f", row.MeasuredP99LowUS, row.MeasuredP99HighUS), okOr(row.P99Within, row.Noisy), row.NoisePct, row.PausedPct, p.LimitedBy)
 	}
-	fmt.Fprintf(w, "\np50: medians of the rounds. p99: lowest and highest round. noise: how far apart the disk's figures before and after a\nround put the prediction. Beside the disk: %s.\n", v.Rest)
+	fmt.Fprintf(w, "\np50: medians of the rounds. p99: lowest and highest round. noise: how far apart the disk's figures before and after a\nround put the prediction. paused: how much of the time the machine stood still, for its hypervisor or a quota; the\nprediction knows. Beside the disk: %s.\n", v.Rest)
 	_, err := fmt.Fprintf(w, "\n%s\n", verdict(v))
 	return err
 }

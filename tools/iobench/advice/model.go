@@ -27,6 +27,7 @@ type Model struct {
 	InFlight  int            // groups
 	GroupMax  int
 	Tick      time.Duration // adds come in batches so far apart; 0: evenly
+	Pauses    Pauses        // of the machine, beyond those in Trip
 }
 
 // NewModel takes the figures of one method. ok is false if there are none.
@@ -232,7 +233,7 @@ func (s *sim) arrive(at, from, now float64) {
 	if s.m.CPU > 0 {
 		cost = float64(s.m.CPU) / s.m.Cores
 	}
-	s.cpuFree = max(s.cpuFree, now) + cost
+	s.cpuFree = s.m.Pauses.through(max(s.cpuFree, now), cost)
 	s.cpuBusy += cost
 	s.due = append(s.due, arrival{s.cpuFree, from})
 }
@@ -325,7 +326,7 @@ func (s *sim) start() {
 			return
 		}
 		n := journal.GroupBytes(len(g.adds), len(g.adds)*s.entry)
-		g.started, g.done = s.now, s.now+s.write(n, s.inflight > 0)
+		g.started, g.done = s.now, s.m.Pauses.through(s.now, s.write(n, s.inflight > 0))
 		s.lastStart = s.now
 		s.inflight++
 		s.flight = append(s.flight, g)
@@ -351,10 +352,11 @@ func (s *sim) acknowledge() {
 			if s.trip != nil {
 				trip = s.trip.draw(s.rng.Float64())
 			}
-			result.Record(s.hist, time.Duration(s.now-from+trip))
+			at := s.m.Pauses.through(s.now, trip)
+			result.Record(s.hist, time.Duration(at-from))
 			s.acked++
 			if s.window > 0 {
-				s.arrive(s.now+trip, s.now, s.now+trip)
+				s.arrive(at, s.now, at)
 			}
 		}
 	}

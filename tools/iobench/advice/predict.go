@@ -47,15 +47,16 @@ func (m *Model) prediction(entry int, load float64, o Outcome) result.Prediction
 	if m.CPU == 0 && m.CPUPeak == 0 {
 		how += "; processor time per add was not measured"
 	}
+	busy := o.CPUBusy
+	if m.CPUPeak > 0 {
+		busy = max(busy, o.AddsPerS/m.CPUPeak)
+		o.AddsPerS = min(o.AddsPerS, m.CPUPeak)
+	}
 	low, high := m.spread(int(o.GroupBytes))
 	p := result.Prediction{
 		EntryBytes: entry, LoadPct: load, AddsPerS: o.AddsPerS, MBPerS: o.AddsPerS * float64(entry) / 1e6,
 		P50US: us(o.P50), P99US: us(o.P99), P99LowUS: us(o.P99) * low, P99HighUS: us(o.P99) * high,
 		GroupBytes: int(o.GroupBytes), LimitedBy: "device", Model: how,
-	}
-	busy := o.CPUBusy
-	if m.CPUPeak > 0 {
-		busy = max(busy, o.AddsPerS/m.CPUPeak)
 	}
 	if busy > o.DiskBusy {
 		p.LimitedBy = "CPU"

@@ -232,17 +232,17 @@ func (v *runView) recommendation(r *result.Run) {
 
 // verified shows what was predicted beside what was then measured.
 func verified(ver *result.Verification) *table {
-	t := table{Caption: "Predicted and then measured by bindery bench cluster", Head: []string{"load", "adds/s predicted", "measured", "p50 predicted", "measured", "within 20 %", "p99 predicted", "measured", "within the spread", "noise"}}
+	t := table{Caption: "Predicted and then measured by bindery bench cluster", Head: []string{"load", "adds/s predicted", "measured", "p50 predicted", "measured", "within 20 %", "p99 predicted", "measured", "within the spread", "noise", "machine paused"}}
 	t.Rows = append(t.Rows, []string{
 		"full speed", chart.Number(ver.PeakPredictedPerS), chart.Number(ver.PeakMeasuredPerS), "", "", held(ver.PeakWithin, ver.PeakNoisePct > 100*result.VerifyWithin), "", "", "",
-		chart.Number(ver.PeakNoisePct) + " %",
+		chart.Number(ver.PeakNoisePct) + " %", chart.Number(ver.PeakPausedPct) + " %",
 	})
 	for _, row := range ver.Rows {
 		t.Rows = append(t.Rows, []string{
 			chart.Number(row.Predicted.LoadPct) + " %", chart.Number(row.Predicted.AddsPerS), chart.Number(row.MeasuredPerS),
 			chart.Micros(row.Predicted.P50US), chart.Micros(row.MeasuredP50US), held(row.P50Within, row.Noisy),
 			chart.Micros(row.Predicted.P99LowUS) + " – " + chart.Micros(row.Predicted.P99HighUS),
-			chart.Micros(row.MeasuredP99LowUS) + " – " + chart.Micros(row.MeasuredP99HighUS), held(row.P99Within, row.Noisy), chart.Number(row.NoisePct) + " %",
+			chart.Micros(row.MeasuredP99LowUS) + " – " + chart.Micros(row.MeasuredP99HighUS), held(row.P99Within, row.Noisy), chart.Number(row.NoisePct) + " %", chart.Number(row.PausedPct) + " %",
 		})
 	}
 	return &t

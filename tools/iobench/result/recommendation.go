@@ -43,6 +43,7 @@ type Verification struct {
 	PeakPredictedPerS float64    `json:"peak_predicted_adds_per_s"`
 	PeakMeasuredPerS  float64    `json:"peak_measured_adds_per_s"`
 	PeakNoisePct      float64    `json:"peak_noise_pct"`
+	PeakPausedPct     float64    `json:"peak_paused_pct"`
 	PeakWithin        bool       `json:"peak_within"` // 20 %
 	Command           string     `json:"command"`     // that measured
 	Rest              string     `json:"rest"`        // what stood for all that an add takes beside the disk
@@ -60,6 +61,7 @@ type Verified struct {
 	MeasuredP99LowUS  float64    `json:"measured_p99_low_us"` // of the rounds
 	MeasuredP99HighUS float64    `json:"measured_p99_high_us"`
 	NoisePct          float64    `json:"noise_pct"`  // what the disk's figures taken before and after a round predict lies so far apart
+	PausedPct         float64    `json:"paused_pct"` // of the time the machine stood still while the bookie was measured; it is in the prediction
 	P50Within         bool       `json:"p50_within"` // 20 %
 	P99Within         bool       `json:"p99_within"` // the spread of the rounds
 	Noisy             bool       `json:"noisy"`      // more noise than a prediction may be off

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/binderylog/bindery/tools/iobench/advice"
 	"github.com/binderylog/bindery/tools/iobench/device"
 	"github.com/binderylog/bindery/tools/iobench/engine"
 )
@@ -141,6 +142,8 @@ type measured struct {
 	Generator struct {
 		CPUPerMillion float64 `json:"cpu_s_per_million_adds"`
 	} `json:"generator"`
+
+	pauses advice.Pauses // of the machine meanwhile
 }
 
 // processor is the time that bookie and generator take of an add, together.
@@ -152,7 +155,8 @@ func (m *measured) processor() time.Duration {
 }
 
 func (m *measured) String() string {
-	return fmt.Sprintf("%.0f adds/s, p50 %.0f us, p99 %.0f us, %.1f us of processors per add", m.AddsPerS, m.Latency["p50"], m.Latency["p99"], float64(m.processor())/1e3)
+	return fmt.Sprintf("%.0f adds/s, p50 %.0f us, p99 %.0f us, %.1f us of processors per add, machine paused %.1f %%",
+		m.AddsPerS, m.Latency["p50"], m.Latency["p99"], float64(m.processor())/1e3, 100*m.pauses.Share())
 }
 
 // load is what a bookie is driven with.

@@ -34,6 +34,8 @@ type round struct {
 	said result.Prediction
 }
 
+const pauseSeed = 1
+
 // cores is how many processors bookie and generator share.
 var cores = float64(runtime.NumCPU())
 
@@ -82,14 +84,16 @@ func (r *rounds) from(one *round, disk ...[]result.Cell) (p result.Prediction, e
 	case one.echo != nil:
 		m.Trip, m.CPU, m.Cores = one.echo, one.disk.processor(), cores // the generator runs on the same processors
 	case r.rate == 0:
-		// A disk that takes time takes processors, too: the kernel's share of a write, and of waking who waits for it.
-		each := max(1e9/max(one.rest.AddsPerS, 1), float64(one.disk.processor())/cores)
-		m.CPU, m.CPUPeak = time.Duration(each), 1e9/each
+		// A disk that takes time takes processors, too: the kernel's share of a write, and of waking who waits for it. What waits for
+		// a turn on them is in the writes, which were measured beside the same load.
+		m.CPUPeak = 1e9 / max(1e9/max(one.rest.AddsPerS, 1), float64(one.disk.processor())/cores)
 	default: // what the processors took is in what the bookie in memory took
 		if m.Trip, err = micros(one.rest.Hist); err != nil {
 			return p, err
 		}
 	}
+	// A bookie alone may stay below what the machine allows, and the disk alone, too: pauses come when both want it at once.
+	m.Pauses = one.disk.pauses.Beyond(one.rest.pauses.Share(), pauseSeed)
 	m.Tick = time.Duration(one.disk.Tick * 1e3 / float64(r.connections)) // they take turns
 	if r.rate == 0 {
 		return m.Peak(verifyWindow, r.entry), nil
@@ -126,6 +130,11 @@ func (r *rounds) predicted(f func(*result.Prediction) float64) (list []float64) 
 	return list
 }
 
+// paused is how much of the rounds' time the machine stood still, in percent.
+func (r *rounds) paused() float64 {
+	return 100 * median(r.measured(func(m *measured) float64 { return m.pauses.Share() }))
+}
+
 func rateOf(m *measured) float64             { return m.AddsPerS }
 func perSecond(p *result.Prediction) float64 { return p.AddsPerS }
 
@@ -137,7 +146,7 @@ func (r *rounds) row() result.Verified {
 	got := r.measured(func(m *measured) float64 { return m.Latency["p99"] })
 	row := result.Verified{
 		Predicted: p, MeasuredPerS: median(r.measured(rateOf)), MeasuredP50US: median(r.measured(func(m *measured) float64 { return m.Latency["p50"] })),
-		MeasuredP99US: median(got), MeasuredP99LowUS: lowest(got), MeasuredP99HighUS: slices.Max(got), NoisePct: r.noise,
+		MeasuredP99US: median(got), MeasuredP99LowUS: lowest(got), MeasuredP99HighUS: slices.Max(got), NoisePct: r.noise, PausedPct: r.paused(),
 	}
 	row.P50Within = near(p.P50US, row.MeasuredP50US)
 	row.P99Within = row.MeasuredP99LowUS <= p.P99HighUS && row.MeasuredP99HighUS >= p.P99LowUS

@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/binderylog/bindery/journal"
 	"github.com/binderylog/bindery/tools/iobench/advice"
 	"github.com/binderylog/bindery/tools/iobench/chapter"
@@ -94,6 +96,7 @@ func (v *verifier) loads(ctx context.Context) error {
 	}
 	measured, predicted := peak.measured(rateOf), peak.predicted(perSecond)
 	v.out.PeakMeasuredPerS, v.out.PeakPredictedPerS, v.out.PeakNoisePct = median(measured), median(predicted), peak.noise
+	v.out.PeakPausedPct = peak.paused()
 	v.out.PeakWithin = near(v.out.PeakPredictedPerS, v.out.PeakMeasuredPerS)
 	v.out.Rest = peak.rest
 	// Loads are shares of what the bookie could do in its worst round: above that there is no latency to speak of.
@@ -136,7 +139,9 @@ func (v *verifier) slice() time.Duration {
 
 // bench runs a load and counts what it wrote.
 func (v *verifier) bench(ctx context.Context, b *bookie, l load) (measured, error) {
+	watched := watchPauses()
 	m, err := b.bench(ctx, l)
+	m.pauses = watched()
 	if err == nil && b == v.disk && m.Server != nil {
 		err = v.place.Env.Meter.Take(m.Server.WrittenBytes)
 	}
@@ -144,66 +149,83 @@ func (v *verifier) bench(ctx context.Context, b *bookie, l load) (measured, erro
 }
 
 // rounds measures one load in turns: disk, memory, bookie, disk, memory, bookie, disk.
-func (v *verifier) rounds(ctx context.Context, pct, rate float64) (_ *rounds, err error) {
-	slice := v.slice()
+func (v *verifier) rounds(ctx context.Context, pct, rate float64) (*rounds, error) {
 	r := &rounds{pct: pct, rate: rate, entry: v.entry, connections: v.o.Connections}
-	ingest := rate
+	ingest, settling := rate, 0
 	if rate == 0 {
-		ingest = v.started
+		ingest, settling = v.started, settlingRounds
 	}
-	calibrate := func() error {
-		cells, err := v.pipe.Measure(ctx, label(pct), slice, ingest*float64(v.entry))
-		r.disks = append(r.disks, cells)
-		return err
-	}
-	memory, err := v.memory(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if memory != nil {
-		defer func() { err = errors.Join(err, memory.stop()) }()
-	}
-	if err := calibrate(); err != nil {
-		return nil, err
-	}
-	settling := 0
-	if rate == 0 {
-		settling = settlingRounds
-	}
-	for i := range settling + v.o.Rounds {
+	for i := range settling + v.o.Rounds + 1 {
 		var one round
-		if memory != nil {
-			one.rest, err = v.bench(ctx, memory, v.load(rate, max(slice/2, leastLoad)))
-			r.rest = "a bookie whose disk is memory, " + v.o.Memory
-		} else {
-			one.echo, err = echoes(ctx, v.entry)
-			r.rest = "echoes over loopback, and processor time of the measured bookie at full speed; what a bookie takes beside them is not in it"
-		}
-		if err != nil {
+		last := i == settling+v.o.Rounds
+		if err := v.calibrate(ctx, r, ingest, &one, last); err != nil {
 			return nil, err
 		}
-		if one.disk, err = v.bench(ctx, v.disk, v.load(rate, slice)); err != nil {
-			return nil, err
-		}
-		if err := calibrate(); err != nil {
-			return nil, err
-		}
-		r.list = append(r.list, one)
-		if i < settling {
+		if 0 < i && i <= settling {
+			var err error
 			if ingest, err = r.settle(ingest); err != nil {
 				return nil, err
 			}
-			continue
 		}
+		if last {
+			break
+		}
+		var err error
+		if one.disk, err = v.bench(ctx, v.disk, v.load(rate, v.slice())); err != nil {
+			return nil, err
+		}
+		r.list = append(r.list, one)
 		say(v.o.Log, "%3.0f %%: %s", pct, &one.disk)
-		if memory != nil {
+		if one.echo == nil {
 			say(v.o.Log, "       %s; disk in memory", &one.rest)
 		}
 	}
 	return r, r.predict()
 }
 
-// memory starts a bookie whose disk is memory, nil if there is none. It is made anew for each load, since all that is added
+// calibrate takes one slice of what writes take the disk, beside the flushing of a rate, and unless it is the last one what an add takes
+// beside the disk.
+func (v *verifier) calibrate(ctx context.Context, r *rounds, ingest float64, one *round, last bool) (err error) {
+	memory, err := v.memory(ctx)
+	if err != nil {
+		return err
+	}
+	if memory == nil {
+		r.rest = "echoes over loopback, and processor time of the measured bookie at full speed; what a bookie takes beside them is not in it"
+		if one.echo, err = echoes(ctx, v.entry); err != nil {
+			return err
+		}
+		return v.writes(ctx, r, ingest, nil)
+	}
+	defer func() { err = errors.Join(err, memory.stop()) }()
+	r.rest = "a bookie whose disk is memory, " + v.o.Memory
+	if err := v.writes(ctx, r, ingest, memory); err != nil || last {
+		return err
+	}
+	one.rest, err = v.bench(ctx, memory, v.load(r.rate, max(v.slice()/2, leastLoad)))
+	return err
+}
+
+// writes measures the disk, beside what else adds of that rate ask of the processors if there is a bookie for it: a write's thread waits for
+// its turn there, too.
+func (v *verifier) writes(ctx context.Context, r *rounds, ingest float64, beside *bookie) error {
+	slice := v.slice()
+	var g errgroup.Group
+	g.Go(func() error {
+		cells, err := v.pipe.Measure(ctx, label(r.pct), slice, ingest*float64(v.entry))
+		r.disks = append(r.disks, cells)
+		return err
+	})
+	if beside != nil {
+		g.Go(func() error {
+			_, err := v.bench(ctx, beside, v.load(ingest, time.Duration(float64(slice)/(1+warmShare))))
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// memory starts a bookie whose disk is memory, nil if there is none. It is made anew for each round, since all that is added
 // stays in memory.
 func (v *verifier) memory(ctx context.Context) (*bookie, error) {
 	if v.o.Memory == "" {

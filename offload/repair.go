@@ -281,7 +281,7 @@ func (w *Worker) writeShard(ctx context.Context, c *copyOf, shard int, to *Move)
 	if err == nil {
 		err = checkInfo(info, shardSum{want.Length, want.CRC32C}, key)
 	}
-	if err == nil {
+	if err == nil && len(c.manifest.stripes) > 1 { // one stripe is put whole
 		_, err = abortUploads(ctx, store, key)
 	}
 	if err != nil {

@@ -47,18 +47,19 @@ type Options struct {
 	Encryption  Encryption // of new ledgers; EncryptAESGCM needs Keys
 	Keys        KeySource  // for encrypted ledgers
 
-	InFlight    int                               // parts under way per ledger; default 4
-	MemoryBytes int64                             // cell buffers of all uploads; default 256 MiB
-	ReadRate    int64                             // bytes a second from bookies; default 64 MiB, -1: no limit
-	UploadRate  int64                             // bytes a second to targets; 0: no limit
-	ScrubRate   int64                             // bytes a second of verifying; default 16 MiB, -1: no limit
-	Verify      VerifyLevel                       // before the commit; the zero value is VerifyFull
-	DeletionLag time.Duration                     // between commit and release; -1: never release
-	Grace       time.Duration                     // between two passes of the janitor; default 1 h, above the longest request with its retries
-	Abandon     time.Duration                     // an attempt that nobody goes on with becomes garbage; default 24 h
-	LockWait    time.Duration                     // how long a call waits for the lock of a ledger that somebody holds; default not at all
-	Waiting     func(id ledger.ID, holder string) // told once a call when such a wait begins; may be nil
-	TakeOver    time.Duration                     // how long an attempt whose lock is free is left to whoever began it; default 20 s, above two leases
+	InFlight    int           // parts under way per ledger; default 4
+	MemoryBytes int64         // cell buffers of all uploads; default 256 MiB
+	ReadRate    int64         // bytes a second from bookies; default 64 MiB, -1: no limit
+	UploadRate  int64         // bytes a second to targets; 0: no limit
+	ScrubRate   int64         // bytes a second of verifying; default 16 MiB, -1: no limit
+	Verify      VerifyLevel   // before the commit; the zero value is VerifyFull
+	DeletionLag time.Duration // between commit and release; -1: never release
+	Grace       time.Duration // between two passes of the janitor; default 1 h, above the longest request with its retries
+	TakeOver    time.Duration // how long an attempt whose lock is free is left to whoever began it; default 20 s, above two leases
+	Abandon     time.Duration // an attempt that nobody goes on with becomes garbage; default 24 h
+
+	LockWait time.Duration                     // how long a call waits for the lock of a ledger that somebody holds; default not at all
+	Waiting  func(id ledger.ID, holder string) // told once a call when such a wait begins; may be nil
 
 	now func() time.Time
 }

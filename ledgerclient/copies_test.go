@@ -22,6 +22,7 @@ func TestRunsOfCopies(t *testing.T) {
 		_, err := w.Append(ctx, fmt.Appendf(nil, "entry %d", i))
 		require.NoError(t, err)
 	}
+	c.awaitCopies(w.ID(), n-1)
 	require.NoError(t, w.Close(ctx))
 	m := c.record(w.ID())
 	copies, err := client.Copies(w.ID(), m)

@@ -65,9 +65,7 @@ func TestErrorsSayThingsOnce(t *testing.T) {
 	check(err, ErrUnauthorized, "open ledger 0: unauthorized: wrong password")
 
 	// A bookie that sends something else than what was written, one that has nothing, one that can not read.
-	for _, b := range c.record(w.ID()).Fragments[0].Bookies { // an add that comes late would mend what is broken below
-		require.Eventually(t, func() bool { _, ok := c.bookie(b).holds(w.ID(), 5); return ok }, 30*time.Second, time.Millisecond)
-	}
+	c.awaitCopies(w.ID(), 5)
 	require.NoError(t, w.Close(ctx))
 	r, err := client.Open(ctx, w.ID(), OpenOptions{Admin: true})
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package ledgerclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -171,20 +172,30 @@ func (b *fakeBookie) holds(id LedgerID, e EntryID) (n int, has bool) {
 	return len(l.entries), has
 }
 
+// corrupt flips a bit of an entry that is here.
 func (b *fakeBookie) corrupt(id LedgerID, e EntryID) {
-	l := b.ledger(int64(id))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	body := append([]byte(nil), l.entries[int64(e)]...)
-	body[len(body)-1] ^= 0x40
-	l.entries[int64(e)] = body
+	b.damage(id, e, func(l *fakeLedger, body []byte) {
+		body = bytes.Clone(body)
+		body[len(body)-1] ^= 0x40
+		l.entries[int64(e)] = body
+	})
 }
 
+// forget loses an entry that is here.
 func (b *fakeBookie) forget(id LedgerID, e EntryID) {
+	b.damage(id, e, func(l *fakeLedger, _ []byte) { delete(l.entries, int64(e)) })
+}
+
+// damage does something to an entry. It must be here: an add that comes later would mend what was broken.
+func (b *fakeBookie) damage(id LedgerID, e EntryID, do func(l *fakeLedger, body []byte)) {
 	l := b.ledger(int64(id))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.entries, int64(e))
+	body, has := l.entries[int64(e)]
+	if !has {
+		panic(fmt.Sprintf("bookie %s has no entry %d of ledger %d yet: call awaitCopies first", b.id, e, id))
+	}
+	do(l, body)
 }
 
 // serve is one connection: everything that has arrived is served, then all answers are written at once.
@@ -567,6 +578,18 @@ func (c *cluster) record(id LedgerID) *Metadata {
 	m, _, err := c.views.Ledgers.Read(context.Background(), id)
 	require.NoError(c.t, err)
 	return m
+}
+
+// awaitCopies waits until every entry up to last lies on its whole write set.
+func (c *cluster) awaitCopies(id LedgerID, last EntryID) {
+	c.t.Helper()
+	m := c.record(id)
+	for e := range last + 1 {
+		for i := range m.WriteQuorum {
+			b := c.bookie(m.EnsembleOf(e)[m.Quorum().Index(e, i)])
+			require.Eventually(c.t, func() bool { _, has := b.holds(id, e); return has }, 30*time.Second, time.Millisecond, "entry %d on %s", e, b.id)
+		}
+	}
 }
 
 // checkStored fails unless every entry up to last is held by an ack quorum of its stored write set.

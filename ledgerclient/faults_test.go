@@ -815,18 +815,6 @@ func TestHungBookieDoesNotEatMemory(t *testing.T) {
 	require.Eventually(t, func() bool { return client.budget.free.Load() == client.o.MaxPendingBytes }, 30*time.Second, 10*time.Millisecond, "everything is given back")
 }
 
-// awaitCopies waits until every entry up to last lies on its whole write set.
-func (c *cluster) awaitCopies(id LedgerID, last EntryID) {
-	c.t.Helper()
-	m := c.record(id)
-	for e := range last + 1 {
-		for i := range m.WriteQuorum {
-			b := c.bookie(m.EnsembleOf(e)[m.Quorum().Index(e, i)])
-			require.Eventually(c.t, func() bool { _, has := b.holds(id, e); return has }, 30*time.Second, time.Millisecond, "entry %d on %s", e, b.id)
-		}
-	}
-}
-
 func TestReadFallsBack(t *testing.T) {
 	for _, q := range []Quorum{quorum(3, 3, 2), quorum(4, 3, 2)} {
 		t.Run(fmt.Sprintf("E%d", q.Ensemble), func(t *testing.T) {
@@ -872,7 +860,7 @@ func TestReadErrorsAreTyped(t *testing.T) {
 	w, err := client.Create(ctx, CreateOptions{})
 	require.NoError(t, err)
 	appendMany(t, w, 0, 19)
-	c.awaitCopies(w.ID(), 19) // one that comes late would mend what is broken below
+	c.awaitCopies(w.ID(), 19)
 	require.NoError(t, w.Close(ctx))
 	for _, b := range c.bookies {
 		b.forget(w.ID(), 7)

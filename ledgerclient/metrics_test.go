@@ -78,9 +78,7 @@ func TestMetrics(t *testing.T) {
 
 	// A digest that does not fit, and a read that is answered late.
 	bookies := r.Metadata().Last().Bookies
-	for _, b := range bookies {
-		require.Eventually(t, func() bool { _, ok := c.bookie(b).holds(w.ID(), last); return ok }, 30*time.Second, time.Millisecond)
-	}
+	c.awaitCopies(w.ID(), last)
 	c.bookie(bookies[0]).corrupt(w.ID(), last)
 	c.bookie(bookies[1]).corrupt(w.ID(), last)
 	readAll(t, r, last, last)

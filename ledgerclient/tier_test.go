@@ -175,6 +175,7 @@ func TestTierOfLedgersThatNeverMoved(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.Append(ctx, []byte("entry 0"))
 	require.NoError(t, err)
+	c.awaitCopies(w.ID(), 0)
 	require.NoError(t, w.Close(ctx))
 	r, err := client.Open(ctx, w.ID(), OpenOptions{})
 	require.NoError(t, err)

@@ -149,6 +149,7 @@ func (b *bed) open(dirs int, tune func(*Options)) *bed {
 	b.s, err = storage.Open(b.fs, b.storageOptions(dirs))
 	require.NoError(b.t, err)
 	require.NoError(b.t, b.s.Start(b))
+	require.NoError(b.t, b.s.Checkpoint(b.t.Context())) // the one that Start begins would take what a test writes at once apart
 	o := Options{Interval: time.Hour, Grace: time.Millisecond, Quiet: time.Nanosecond, Rate: 1 << 30, MetadataRate: 1 << 20, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	if tune != nil {
 		tune(&o)

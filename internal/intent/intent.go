@@ -81,6 +81,8 @@ type Options struct {
 	// intent back. Use it where intents may be carried out twice, and missing ones are found by looking at what they
 	// were about.
 	Salvage bool
+	// Holder says who opens the log, for whoever finds it open: it is part of the error that these get. Default: nothing.
+	Holder string
 	// Logger receives one line for each cut, damage, failed change of generation and poisoning. Default: none.
 	Logger *slog.Logger
 }

@@ -119,6 +119,28 @@ func TestOneOwnerPerDirectory(t *testing.T) {
 	})
 }
 
+func TestWhoHasALogOpen(t *testing.T) {
+	both(t, func(t *testing.T, k kindOfLog) {
+		for _, holder := range []string{"first (process 7)", "second", strings.Repeat("long", holderMax)} {
+			l := k.must(t, Options{Holder: holder})
+			_, err := k.open(Options{Holder: "another"})
+			require.ErrorIs(t, err, vfs.ErrLocked)
+			require.ErrorContains(t, err, holder[:min(len(holder), holderMax-1)]+" has it open")
+			require.ErrorContains(t, err, k.dir)
+			add(t, l, "what the other did not touch")
+			require.NoError(t, l.Close())
+		}
+		// What is in the file decides nothing.
+		require.NoError(t, vfs.WriteFileAtomic(k.fs, filepath.Join(k.dir, lockName), []byte("\xff\xfe")))
+		l := k.must(t, Options{})
+		_, err := k.open(Options{})
+		require.ErrorIs(t, err, vfs.ErrLocked)
+		require.NotContains(t, err.Error(), "has it open")
+		require.Len(t, texts(l), 3)
+		require.NoError(t, l.Close())
+	})
+}
+
 func TestLimits(t *testing.T) {
 	both(t, func(t *testing.T, k kindOfLog) {
 		l := k.must(t, Options{})
@@ -262,6 +284,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 		for _, salvage := range []bool{false, true} {
 			_, err = k.open(Options{Salvage: salvage})
 			require.ErrorIs(t, err, ErrNewerFormat)
+			require.ErrorContains(t, err, name+", offset 0: ")
 		}
 		again, err := vfs.ReadFile(k.fs, name)
 		require.NoError(t, err)

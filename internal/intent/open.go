@@ -3,7 +3,10 @@ package intent
 import (
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/binderylog/bindery/internal/corrupt"
 	"github.com/binderylog/bindery/internal/vfs"
@@ -23,7 +26,7 @@ func open(fsys vfs.FS, opener opener, dir string, o Options) (_ Log, err error) 
 	if err := vfs.MkdirAllSync(fsys, dir); err != nil {
 		return nil, fmt.Errorf("open intent log: %w", err)
 	}
-	lock, err := fsys.Lock(filepath.Join(dir, lockName))
+	lock, err := takeLock(fsys, dir, o.Holder)
 	if err != nil {
 		return nil, fmt.Errorf("open intent log: %w", err)
 	}
@@ -33,6 +36,52 @@ func open(fsys vfs.FS, opener opener, dir string, o Options) (_ Log, err error) 
 	}
 	l.start()
 	return l, nil
+}
+
+// takeLock locks a log's directory. Who holds it stands in the lock's file, for people: what is in it decides nothing.
+func takeLock(fsys vfs.FS, dir, holder string) (io.Closer, error) {
+	name := filepath.Join(dir, lockName)
+	lock, err := fsys.Lock(name)
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
+		if who := readHolder(fsys, name); who != "" {
+			err = fmt.Errorf("%w: %s has it open", err, who)
+		}
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	if holder != "" {
+		_ = writeHolder(fsys, name, holder) // without it the error says less
+	}
+	return lock, nil
+}
+
+// holderMax bounds what is said of a holder.
+const holderMax = 256
+
+func readHolder(fsys vfs.FS, name string) string {
+	info, err := fsys.Stat(name)
+	if err != nil || info.Size > holderMax {
+		return ""
+	}
+	b, err := vfs.ReadFile(fsys, name)
+	if err != nil || !utf8.Valid(b) {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func writeHolder(fsys vfs.FS, name, holder string) error {
+	f, err := fsys.Open(name, vfs.Mode{Write: true})
+	if err != nil {
+		return err
+	}
+	b := []byte(holder[:min(len(holder), holderMax-1)] + "\n")
+	if err = f.Truncate(0); err == nil {
+		_, err = f.WriteAt(b, 0)
+	}
+	return errors.Join(err, f.Close())
 }
 
 // recover brings the directory into the state of a log that was closed well and loads it.

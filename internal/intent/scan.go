@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 
 	"github.com/binderylog/bindery/internal/corrupt"
 )
@@ -37,7 +38,7 @@ func scan(path string, generation uint64, file []byte) scanned {
 			err = inPlace(&r, generation, next)
 		}
 		if errors.Is(err, ErrNewerFormat) {
-			s.newer = err
+			s.newer = fmt.Errorf("%s, offset %d: %w", path, pos, err)
 			return s
 		}
 		if err != nil {

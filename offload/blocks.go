@@ -175,7 +175,7 @@ func (t *tier) blockAgain(ctx context.Context, c *copyOf, p *page, i int, cause 
 	} else if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	cell, err := t.cell(ctx, c, s.stripe, s.shard)
+	cell, err := t.cell(ctx, c, s.stripe, s.shard, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ func BenchmarkEncode(b *testing.B) {
 			l := makeLedger(b, ledgerSpec{sizes: even(32<<10, 1024)})
 			p := testPlan(l, g)
 			p.cellBytes, p.blockBytes = CellBytesDefault, BlockBytesDefault
-			pool := newBufferPool(g.Shards()+4, p.cellBytes)
+			pool := testPool(b, g.Shards()+4, p.cellBytes)
 			b.SetBytes(l.meta.Length)
 			for b.Loop() {
 				e, err := newEncoder(p, progress{}, pool, func(_ context.Context, s *codedStripe) error {

@@ -298,7 +298,7 @@ func TestAutoCompressionLeavesRandomBytesAlone(t *testing.T) {
 func TestEntryTooLargeForItsCellIsRefusedByName(t *testing.T) {
 	l := makeLedger(t, ledgerSpec{sizes: []int{CellBytesMin}})
 	p := testPlan(l, Geometry{1, 0})
-	enc, err := newEncoder(p, progress{}, newBufferPool(2, p.cellBytes), nil)
+	enc, err := newEncoder(p, progress{}, testPool(t, 2, p.cellBytes), nil)
 	require.NoError(t, err)
 	e := l.entry(t, 0)
 	err = enc.add(t.Context(), &e)
@@ -363,7 +363,7 @@ func TestEncoderGoesOnFromProgress(t *testing.T) {
 		from.contents = append(from.contents, s.contents...)
 		from.next, from.base = s.next, s.base
 	}
-	pool := newBufferPool(6, p.cellBytes)
+	pool := testPool(t, 6, p.cellBytes)
 	enc, err := newEncoder(p, from, pool, func(_ context.Context, s *codedStripe) error {
 		for _, c := range s.cells {
 			pool.put(c)

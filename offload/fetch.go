@@ -249,6 +249,11 @@ func (c *copyOf) cellOffset(stripe, shard int) (n int64) {
 
 // get reads a range of a cell of any shard, zeros where it ends before the range does.
 func (t *tier) get(ctx context.Context, c *copyOf, stripe, shard int, from, to uint32) ([]byte, error) {
+	return t.getInto(ctx, c, stripe, shard, from, to, nil)
+}
+
+// getInto is get into one of buffers.
+func (t *tier) getInto(ctx context.Context, c *copyOf, stripe, shard int, from, to uint32, buffers cellBuffers) ([]byte, error) {
 	p := &c.record.Placement[shard]
 	if p.Missing {
 		return nil, &objstore.Error{Kind: objstore.KindNotFound, Target: p.Target, Op: objstore.OpGet, Key: c.shardName(shard), Err: errors.New("the record says that this shard is missing")}
@@ -257,9 +262,13 @@ func (t *tier) get(ctx context.Context, c *copyOf, stripe, shard int, from, to u
 	if err != nil {
 		return nil, err
 	}
-	b := make([]byte, to-from)
-	end := min(to, c.manifest.stripes[stripe].length(shard))
-	if end <= from {
+	b, err := buffers.get(shard, int(to-from))
+	if err != nil {
+		return nil, err
+	}
+	end := max(from, min(to, c.manifest.stripes[stripe].length(shard)))
+	clear(b[end-from:])
+	if end == from {
 		return b, nil
 	}
 	start := time.Now()
@@ -329,8 +338,8 @@ func (t *tier) order(c *copyOf, except func(int) bool) []int {
 }
 
 // gather fetches a range from Data of the given shards, further ones as some fail. check, if not nil, says whether a shard's bytes are
-// what was written.
-func (t *tier) gather(ctx context.Context, c *copyOf, stripe int, from, to uint32, candidates []int, check func(shard int, b []byte) error) ([][]byte, []*shardError) {
+// what was written. The bytes are in buffers, if there are any.
+func (t *tier) gather(ctx context.Context, c *copyOf, stripe int, from, to uint32, candidates []int, buffers cellBuffers, check func(shard int, b []byte) error) ([][]byte, []*shardError) {
 	type answer struct {
 		shard int
 		b     []byte
@@ -346,7 +355,7 @@ func (t *tier) gather(ctx context.Context, c *copyOf, stripe int, from, to uint3
 		shard := candidates[next]
 		next, running = next+1, running+1
 		go func() {
-			b, err := t.get(ctx, c, stripe, shard, from, to)
+			b, err := t.getInto(ctx, c, stripe, shard, from, to, buffers)
 			a := answer{shard: shard, b: b, err: err}
 			if err == nil && check != nil {
 				a.err = check(shard, b)
@@ -398,15 +407,15 @@ func (t *tier) blame(c *copyOf, e *shardError, stripe int, from uint32) {
 func (t *tier) rebuild(ctx context.Context, c *copyOf, s span, bad []int) ([]byte, error) {
 	t.m.degraded.Inc()
 	candidates := t.order(c, func(i int) bool { return i == s.shard || slices.Contains(bad, i) })
-	cells, errs := t.gather(ctx, c, s.stripe, s.from, s.to, candidates, nil)
-	return t.finishRebuild(ctx, c, s.stripe, s.shard, cells, errs)
+	cells, errs := t.gather(ctx, c, s.stripe, s.from, s.to, candidates, nil, nil)
+	return t.finishRebuild(ctx, c, s.stripe, s.shard, cells, nil, errs)
 }
 
-func (t *tier) finishRebuild(ctx context.Context, c *copyOf, stripe, shard int, cells [][]byte, errs []*shardError) ([]byte, error) {
-	good := 0
+func (t *tier) finishRebuild(ctx context.Context, c *copyOf, stripe, shard int, cells [][]byte, buffers cellBuffers, errs []*shardError) ([]byte, error) {
+	good, n := 0, 0
 	for _, b := range cells {
 		if b != nil {
-			good++
+			good, n = good+1, len(b)
 		}
 	}
 	if good < c.manifest.Geometry.Data {
@@ -415,14 +424,22 @@ func (t *tier) finishRebuild(ctx context.Context, c *copyOf, stripe, shard int, 
 		}
 		return nil, c.lost(c.shardName(shard), c.cellOffset(stripe, shard), good, errs)
 	}
+	if buffers != nil {
+		b, err := buffers.get(shard, n)
+		if err != nil {
+			return nil, err
+		}
+		cells[shard] = b[:0] // no bytes, and room for them
+	}
 	if err := c.coder.rebuild(cells, shard); err != nil {
 		return nil, err
 	}
 	return cells[shard], nil
 }
 
-// cell returns a whole cell whose checksum holds: the cell itself, or rebuilt from whole cells that were checked.
-func (t *tier) cell(ctx context.Context, c *copyOf, stripe, shard int) ([]byte, error) {
+// cell returns a whole cell whose checksum holds: the cell itself, or rebuilt from whole cells that were checked. It is in one of buffers,
+// if there are any.
+func (t *tier) cell(ctx context.Context, c *copyOf, stripe, shard int, buffers cellBuffers) ([]byte, error) {
 	info := &c.manifest.stripes[stripe]
 	check := func(i int, b []byte) error {
 		if got := objstore.CRC32C(b[:info.length(i)]); got != info.crcs[i] {
@@ -431,7 +448,7 @@ func (t *tier) cell(ctx context.Context, c *copyOf, stripe, shard int) ([]byte, 
 		return nil
 	}
 	longest := info.longest()
-	b, err := t.get(ctx, c, stripe, shard, 0, longest)
+	b, err := t.getInto(ctx, c, stripe, shard, 0, longest, buffers)
 	bad := false
 	if err == nil {
 		if err = check(shard, b); err == nil {
@@ -444,8 +461,8 @@ func (t *tier) cell(ctx context.Context, c *copyOf, stripe, shard int) ([]byte, 
 	}
 	own := &shardError{shard, c.record.Placement[shard].Target, err, bad}
 	t.blame(c, own, stripe, 0)
-	cells, errs := t.gather(ctx, c, stripe, 0, longest, t.order(c, func(i int) bool { return i == shard }), check)
-	b, err = t.finishRebuild(ctx, c, stripe, shard, cells, append(errs, own))
+	cells, errs := t.gather(ctx, c, stripe, 0, longest, t.order(c, func(i int) bool { return i == shard }), buffers, check)
+	b, err = t.finishRebuild(ctx, c, stripe, shard, cells, buffers, append(errs, own))
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,9 @@ package offload
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +15,18 @@ import (
 	"github.com/binderylog/bindery/internal/metadata"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if order := os.Getenv(memoryEnv); order != "" {
+		peak, err := runMemoryOrder(order)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Println(peak)
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const testPassword = "correct horse battery staple"
 
@@ -56,16 +69,20 @@ func makeLedger(t testing.TB, spec ledgerSpec) *testLedger {
 		}
 		l.bodies = append(l.bodies, d.Seal(nil, int64(l.id), int64(i), max(lac, -1), length, payload))
 	}
-	version := spec.version
-	if version == 0 {
-		version = metadata.LedgerFormatV3
-	}
-	l.meta = &ledger.Metadata{
-		FormatVersion: version, Ensemble: 3, WriteQuorum: 3, AckQuorum: 2, State: ledger.StateClosed,
-		LastEntry: ledger.EntryID(len(spec.sizes) - 1), Length: length, Digest: spec.digest, Password: []byte(testPassword), HasPassword: true,
-		Fragments: []ledger.Fragment{{First: 0, Bookies: []ledger.BookieID{"a:1", "b:1", "c:1"}}},
+	l.meta = closedRecord(spec.digest, ledger.EntryID(len(spec.sizes)-1), length)
+	if spec.version != 0 {
+		l.meta.FormatVersion = spec.version
 	}
 	return l
+}
+
+// closedRecord is what the bookies' metadata says of a closed ledger.
+func closedRecord(d ledger.DigestType, last ledger.EntryID, length int64) *ledger.Metadata {
+	return &ledger.Metadata{
+		FormatVersion: metadata.LedgerFormatV3, Ensemble: 3, WriteQuorum: 3, AckQuorum: 2, State: ledger.StateClosed,
+		LastEntry: last, Length: length, Digest: d, Password: []byte(testPassword), HasPassword: true,
+		Fragments: []ledger.Fragment{{First: 0, Bookies: []ledger.BookieID{"a:1", "b:1", "c:1"}}},
+	}
 }
 
 func fillRandom(rng *rand.Rand, b []byte, text bool) {
@@ -119,10 +136,17 @@ func testPlan(l *testLedger, g Geometry) plan {
 	}
 }
 
+// testPool makes a pool that the end of the test closes.
+func testPool(t testing.TB, count, size int) *bufferPool {
+	pool := newBufferPool(count, size)
+	t.Cleanup(func() { require.NoError(t, pool.close()) })
+	return pool
+}
+
 func encode(t testing.TB, l *testLedger, p plan) *encoded {
 	t.Helper()
 	out := &encoded{plan: p, shards: make([][]byte, p.geometry.Shards())}
-	pool := newBufferPool(p.geometry.Shards()+2, p.cellBytes)
+	pool := testPool(t, p.geometry.Shards()+2, p.cellBytes)
 	ctx := context.Background()
 	e, err := newEncoder(p, progress{}, pool, func(_ context.Context, s *codedStripe) error {
 		for i, c := range s.cells {

@@ -299,11 +299,13 @@ func (w *Worker) sendShard(ctx context.Context, c *copyOf, shard int, store objs
 		}
 	}
 	var sent []objstore.Part
+	buffers := newCellBuffers(c.manifest.Geometry)
+	defer buffers.close() //nolint:errcheck // memory of this function
 	for stripe := range c.manifest.stripes {
 		if err := w.scrub.Wait(ctx, int(c.manifest.stripes[stripe].length(shard))); err != nil {
 			return err
 		}
-		cell, err := w.t.cell(ctx, c, stripe, shard)
+		cell, err := w.t.cell(ctx, c, stripe, shard, buffers)
 		if err != nil {
 			return err
 		}

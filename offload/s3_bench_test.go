@@ -51,20 +51,18 @@ func (x *bucketsOf) close() {
 // newBuckets starts the server; proxied targets have a proxy before each.
 func newBuckets(b testing.TB, proxied bool) *bucketsOf {
 	b.Helper()
-	b.Setenv("STORE_ACCESS_KEY_ID", s3test.AccessKey)
-	b.Setenv("STORE_SECRET_ACCESS_KEY", s3test.SecretKey)
 	srv := s3test.Start(b, s3test.Options{})
+	makeBuckets(b, srv, 6)
 	x := &bucketsOf{store: memmeta.Open("")}
 	x.views = metadata.NewViews(x.store, testRoot)
 	var list []Target
 	for i := range 6 {
-		bucket, url := fmt.Sprint("bucket-", i+1), srv.URL
-		require.NoError(b, os.Mkdir(filepath.Join(srv.Dir, "data", bucket), 0o755))
+		url := srv.URL
 		if proxied {
 			p := faultproxy.Start(b, srv.URL)
 			x.proxies, url = append(x.proxies, p), p.URL
 		}
-		s, err := s3.Open(s3.Options{Endpoint: url, Region: s3test.Region, Bucket: bucket, AllowInsecure: true, Credentials: s3.Credentials{Source: "env", EnvPrefix: "STORE"}})
+		s, err := openBucket(url, i)
 		require.NoError(b, err)
 		t := objstore.NewTarget(s, objstore.TargetOptions{ID: fmt.Sprint("t", i+1)})
 		list = append(list, Target{ID: t.ID(), Store: t})
@@ -73,6 +71,23 @@ func newBuckets(b testing.TB, proxied bool) *bucketsOf {
 	x.targets, err = NewTargets(list)
 	require.NoError(b, err)
 	return x
+}
+
+// makeBuckets makes the buckets of that many targets, and this process and its children know how to enter them.
+func makeBuckets(b testing.TB, srv *s3test.Server, count int) {
+	b.Helper()
+	b.Setenv("STORE_ACCESS_KEY_ID", s3test.AccessKey)
+	b.Setenv("STORE_SECRET_ACCESS_KEY", s3test.SecretKey)
+	for i := range count {
+		require.NoError(b, os.Mkdir(filepath.Join(srv.Dir, "data", bucketName(i)), 0o755))
+	}
+}
+
+func bucketName(i int) string { return fmt.Sprint("bucket-", i+1) }
+
+// openBucket opens the bucket of target i.
+func openBucket(url string, i int) (objstore.Store, error) {
+	return s3.Open(s3.Options{Endpoint: url, Region: s3test.Region, Bucket: bucketName(i), AllowInsecure: true, Credentials: s3.Credentials{Source: "env", EnvPrefix: "STORE"}})
 }
 
 // worker offloads made-up ledgers of entries of 1 KiB and verifies no more than that the objects are there.
@@ -88,10 +103,13 @@ func (x *bucketsOf) worker(b *testing.B, g Geometry) *Worker {
 // ledger makes the record of a ledger that benchSource has.
 func (x *bucketsOf) ledger(b *testing.B, id ledger.ID, entries int) {
 	b.Helper()
-	meta := makeLedger(b, ledgerSpec{sizes: []int{1}}).meta
-	meta.LastEntry, meta.Length = ledger.EntryID(entries-1), int64(entries)<<10
-	_, err := x.views.Ledgers.Create(b.Context(), id, meta)
+	_, err := x.views.Ledgers.Create(b.Context(), id, benchRecord(entries))
 	require.NoError(b, err)
+}
+
+// benchRecord is the record of a closed ledger of entries of 1 KiB.
+func benchRecord(entries int) *ledger.Metadata {
+	return closedRecord(ledger.DigestCRC32C, ledger.EntryID(entries-1), int64(entries)<<10)
 }
 
 // benchSource yields entries of 1 KiB that do not compress, without holding a ledger.
@@ -196,7 +214,7 @@ func packOneCore(b *testing.B, g Geometry) time.Duration {
 	require.NoError(b, err)
 	p := testPlan(l, g)
 	p.cellBytes, p.blockBytes = CellBytesDefault, BlockBytesDefault
-	pool := newBufferPool(g.Shards()+4, p.cellBytes)
+	pool := testPool(b, g.Shards()+4, p.cellBytes)
 	one := func() time.Duration {
 		return timed(b, func() error {
 			e, err := newEncoder(p, progress{}, pool, func(_ context.Context, s *codedStripe) error {

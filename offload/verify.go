@@ -330,6 +330,8 @@ func (v *verification) full(ctx context.Context) {
 	c := v.c
 	content, whole, next := xxh3.New(), true, 0
 	var p *page
+	buffers := newCellBuffers(c.manifest.Geometry)
+	defer buffers.close() //nolint:errcheck // memory of this function
 	// cell opens the blocks of a data cell, whose bytes are nil if they are not good.
 	cell := func(number uint32, b []byte) {
 		for ; next < c.manifest.Blocks(); next++ {
@@ -352,10 +354,10 @@ func (v *verification) full(ctx context.Context) {
 		}
 	}
 	for stripe := range c.manifest.stripes {
-		cells := v.fetch(ctx, stripe)
+		cells := v.fetch(ctx, stripe, buffers)
 		lost := 0
 		for shard := range cells {
-			b := v.check(ctx, stripe, shard, cells[shard])
+			b := v.check(ctx, stripe, shard, cells[shard], buffers)
 			if ctx.Err() != nil {
 				return
 			}
@@ -407,8 +409,8 @@ type fetched struct {
 	err error
 }
 
-// fetch reads the cells of a stripe, some at once. Those that need not be read stay empty.
-func (v *verification) fetch(ctx context.Context, stripe int) []fetched {
+// fetch reads the cells of a stripe into buffers, some at once. Those that need not be read stay empty.
+func (v *verification) fetch(ctx context.Context, stripe int, buffers cellBuffers) []fetched {
 	c := v.c
 	out := make([]fetched, c.manifest.Geometry.Shards())
 	slots := make(chan struct{}, verifyInFlight)
@@ -420,7 +422,7 @@ func (v *verification) fetch(ctx context.Context, stripe int) []fetched {
 		}
 		slots <- struct{}{}
 		wg.Go(func() {
-			out[shard].b, out[shard].err = v.t.get(ctx, c, stripe, shard, 0, n)
+			out[shard].b, out[shard].err = v.t.getInto(ctx, c, stripe, shard, 0, n, buffers)
 			<-slots
 		})
 	}
@@ -429,7 +431,7 @@ func (v *verification) fetch(ctx context.Context, stripe int) []fetched {
 }
 
 // check compares a cell with its checksum; nil says that it is not good, or was not read.
-func (v *verification) check(ctx context.Context, stripe, shard int, f fetched) []byte {
+func (v *verification) check(ctx context.Context, stripe, shard int, f fetched, buffers cellBuffers) []byte {
 	c := v.c
 	finding := Finding{Target: c.record.Placement[shard].Target, Object: c.shardName(shard), Shard: shard, Offset: c.cellOffset(stripe, shard)}
 	if f.err != nil {
@@ -444,7 +446,7 @@ func (v *verification) check(ctx context.Context, stripe, shard int, f fetched) 
 	}
 	want := c.manifest.stripes[stripe].crcs[shard]
 	if objstore.CRC32C(f.b) != want && v.again(ctx, finding.Target, len(f.b)) {
-		if b, err := v.t.get(ctx, c, stripe, shard, 0, uint32(len(f.b))); err == nil { //nolint:gosec // a cell
+		if b, err := v.t.getInto(ctx, c, stripe, shard, 0, uint32(len(f.b)), buffers); err == nil { //nolint:gosec // a cell
 			f.b = b
 		}
 	}

@@ -632,7 +632,7 @@ func (w *Worker) sendStripes(ctx context.Context, p plan, left *leftover, meta *
 	defer cancel(nil)
 	n := p.geometry.Shards()
 	up := &upload{
-		plan: p, targets: left.begin.targets, min: max(n-(w.o.Geometry.Shards()-w.o.MinShards), p.geometry.Data), notes: w.notes, pool: newBufferPool(n+w.o.InFlight, bufferSize(p, meta.Length)), rate: w.upload,
+		plan: p, targets: left.begin.targets, min: max(n-(w.o.Geometry.Shards()-w.o.MinShards), p.geometry.Data), notes: w.notes, pool: newBufferPool(n+w.o.InFlight, p.cellBytes), rate: w.upload,
 		inFlight: make(chan struct{}, w.o.InFlight), ours: func(ctx context.Context) error { return w.ours(ctx, p.ledger, p.attempt) }, m: w.m, cancel: cancel,
 	}
 	for _, t := range left.begin.targets {
@@ -643,8 +643,11 @@ func (w *Worker) sendStripes(ctx context.Context, p plan, left *leftover, meta *
 		up.stores = append(up.stores, s)
 	}
 	up.resume(left)
-	defer up.wg.Wait()
-	defer cancel(nil)
+	defer func() {
+		cancel(nil)
+		up.wg.Wait()
+		_ = up.pool.close()
+	}()
 	enc, err := newEncoder(p, left.progress(), up.pool, up.emit)
 	if err != nil {
 		return nil, nil, nil, err
@@ -659,7 +662,9 @@ func (w *Worker) sendStripes(ctx context.Context, p plan, left *leftover, meta *
 		return nil, nil, nil, cause
 	}
 	done := enc.done
-	up.pool = nil // the cells' memory is needed for verifying
+	if err := up.pool.close(); err != nil { // the memory is needed for verifying
+		return nil, nil, nil, err
+	}
 	if inline != nil {
 		return up, &done, inline, nil
 	}
@@ -676,11 +681,6 @@ func causeOr(ctx context.Context, err error) error {
 		return cause
 	}
 	return err
-}
-
-// bufferSize is how large a fresh cell buffer is: not larger than the ledger needs.
-func bufferSize(p plan, length int64) int {
-	return int(min(int64(p.cellBytes), length/int64(p.geometry.Data)+int64(2*p.blockBytes)))
 }
 
 // encode reads the entries that are still to be sent.

@@ -6,10 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 
 	"github.com/binderylog/bindery/internal/intent"
 	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/offload/objstore"
 )
 
@@ -20,11 +22,13 @@ const (
 	noteUploads    = 2 // ids of the multipart uploads
 	noteCheckpoint = 3 // a stripe whose parts the targets have confirmed
 	noteEpoch      = 4 // raised before anything is encoded again
+	noteCluster    = 5 // whose ledgers the others are about
 )
 
 const (
 	noteHeader     = 1 + 16 + 8
 	uploadIDMax    = 1024
+	clusterIDMax   = 256
 	checkpointsMax = 3000 // of one attempt; later stripes are not noted, and are sent again after a crash
 )
 
@@ -74,8 +78,12 @@ type leftover struct {
 type intents struct {
 	log intent.Log
 
-	mu   sync.Mutex
-	left map[AttemptID]*leftover
+	cluster   string // that the notes are of; empty: not known
+	clusterID uint64 // of the note that says so
+
+	mu    sync.Mutex
+	left  map[AttemptID]*leftover // guarded by mu
+	ended []uint64                // guarded by mu; intents that are of no use, of which the log could not be told
 }
 
 // openIntents reads what a former run left.
@@ -95,6 +103,47 @@ func openIntents(log intent.Log) (*intents, error) {
 	return n, nil
 }
 
+// intentsError says what to do about a log that can not be opened or written to.
+func intentsError(dir string, err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, vfs.ErrLocked):
+		hint = "; each worker needs a directory of its own: name another one ([offload] dir), or stop that worker"
+	case errors.Is(err, intent.ErrPoisoned):
+		hint = "; see to the disk and start the worker again"
+	case vfs.IsNoSpace(err):
+		hint = "; free space there, and the worker goes on"
+	case errors.Is(err, fs.ErrPermission):
+		hint = "; let the worker's user read and write " + dir
+	}
+	return fmt.Errorf("offload intents: %w%s", err, hint)
+}
+
+// belong refuses notes of another cluster: ids of its ledgers name other ledgers here. A log without attempts becomes this cluster's.
+func (n *intents) belong(cluster, dir string) error {
+	ctx := context.Background()
+	switch {
+	case cluster == "" || n.cluster == cluster:
+		return nil
+	case n.cluster != "" && len(n.left) > 0:
+		return fmt.Errorf("offload intents: %s has those of cluster %s, and this is cluster %s; each worker needs a directory of its own: name another one ([offload] dir), or remove it if that cluster is no more",
+			dir, n.cluster, cluster)
+	case n.cluster != "":
+		n.ended = append(n.ended, n.clusterID)
+		if err := n.finish(ctx); err != nil {
+			return err
+		}
+	}
+	b := append(make([]byte, 0, noteHeader+2+len(cluster)), noteCluster)
+	b = append(b, make([]byte, noteHeader-1)...) // of no attempt and no ledger
+	id, err := n.log.Append(ctx, appendBytes16(b, []byte(cluster)))
+	if err != nil {
+		return intentsError(dir, err)
+	}
+	n.cluster, n.clusterID = cluster, id
+	return nil
+}
+
 // load takes one note; false says that it is of no use.
 func (n *intents) load(r intent.Record) bool {
 	if len(r.Data) < noteHeader {
@@ -103,6 +152,14 @@ func (n *intents) load(r intent.Record) bool {
 	kind, id := r.Data[0], AttemptID(r.Data[1:17])
 	l := n.left[id]
 	rd := &reader{b: r.Data[noteHeader:]}
+	if kind == noteCluster {
+		name := rd.text16(clusterIDMax)
+		if rd.end() != nil || n.cluster != "" {
+			return false
+		}
+		n.cluster, n.clusterID = name, r.ID
+		return true
+	}
 	if kind == noteBegin && l == nil {
 		l = &leftover{ledger: ledger.ID(binary.BigEndian.Uint64(r.Data[17:])), attempt: id, begin: decodeBegun(rd)} //nolint:gosec // written as such
 		if rd.end() != nil || l.begin.geometry.Validate() != nil || len(l.begin.targets) != l.begin.geometry.Shards() {
@@ -116,6 +173,7 @@ func (n *intents) load(r intent.Record) bool {
 	l.ids = append(l.ids, r.ID)
 	switch kind {
 	case noteUploads:
+		l.uploads = nil
 		for range l.begin.geometry.Shards() {
 			l.uploads = append(l.uploads, rd.text16(uploadIDMax))
 		}
@@ -126,7 +184,8 @@ func (n *intents) load(r intent.Record) bool {
 		l.epoch = max(l.epoch, rd.uint32())
 	case noteCheckpoint:
 		c := decodeCheckpoint(rd, l.begin.geometry)
-		if rd.end() == nil && c.index == len(l.checkpoints) { // a gap ends what can be resumed
+		// A gap ends what can be resumed, and so does the loss of the uploads that parts were sent to.
+		if rd.end() == nil && c.index == len(l.checkpoints) && (l.uploads != nil || c.final && c.index == 0) {
 			l.checkpoints = append(l.checkpoints, c)
 		}
 	}
@@ -157,10 +216,19 @@ func (n *intents) ledgers() []ledger.ID {
 }
 
 func (n *intents) begin(ctx context.Context, id AttemptID, l ledger.ID, b begun) error {
+	if err := n.finish(ctx); err != nil {
+		return err
+	}
 	n.mu.Lock()
 	n.left[id] = &leftover{ledger: l, attempt: id, begin: b}
 	n.mu.Unlock()
-	return n.note(ctx, noteBegin, id, b.encode(nil))
+	err := n.note(ctx, noteBegin, id, b.encode(nil))
+	if err != nil { // should it be in the log all the same, the next start finds that no record names it
+		n.mu.Lock()
+		delete(n.left, id)
+		n.mu.Unlock()
+	}
+	return err
 }
 
 func (n *intents) uploads(ctx context.Context, id AttemptID, uploads []string) error {
@@ -168,10 +236,13 @@ func (n *intents) uploads(ctx context.Context, id AttemptID, uploads []string) e
 	for _, u := range uploads {
 		b = appendBytes16(b, []byte(u))
 	}
+	if err := n.note(ctx, noteUploads, id, b); err != nil {
+		return err // a checkpoint without it is of no use: the next try begins other uploads
+	}
 	n.mu.Lock()
 	n.left[id].uploads = uploads
 	n.mu.Unlock()
-	return n.note(ctx, noteUploads, id, b)
+	return nil
 }
 
 func (n *intents) epoch(ctx context.Context, id AttemptID, epoch uint32) error {
@@ -206,12 +277,27 @@ func (n *intents) end(ctx context.Context, id AttemptID) error {
 	n.mu.Lock()
 	l := n.left[id]
 	delete(n.left, id)
+	if l != nil {
+		n.ended = append(n.ended, l.ids...)
+	}
 	n.mu.Unlock()
-	if l == nil {
+	return n.finish(ctx)
+}
+
+// finish tells the log which notes are of no use any more. Those that it could not be told of, the disk being full, are told with the next.
+func (n *intents) finish(ctx context.Context) error {
+	n.mu.Lock()
+	ids := n.ended
+	n.ended = nil
+	n.mu.Unlock()
+	if len(ids) == 0 {
 		return nil
 	}
-	if err := n.log.Done(ctx, l.ids...); err != nil {
-		return fmt.Errorf("offload intents: %w", err)
+	if err := n.log.Done(ctx, ids...); err != nil {
+		n.mu.Lock()
+		n.ended = append(n.ended, ids...)
+		n.mu.Unlock()
+		return intentsError("", err)
 	}
 	return nil
 }
@@ -224,7 +310,7 @@ func (n *intents) note(ctx context.Context, kind byte, id AttemptID, body []byte
 	b = binary.BigEndian.AppendUint64(b, uint64(l.ledger)) //nolint:gosec // ids are not negative
 	noteID, err := n.log.Append(ctx, append(b, body...))
 	if err != nil {
-		return fmt.Errorf("offload intents: %w", err)
+		return intentsError("", err)
 	}
 	n.mu.Lock()
 	l.ids = append(l.ids, noteID)

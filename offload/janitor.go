@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/binderylog/bindery/internal/ledger"
@@ -111,8 +112,11 @@ func (w *Worker) janitorWrite(ctx context.Context, id ledger.ID, l *seen, x prot
 // pass is one pass over everything of a record that is not wanted any more. The first that finds nothing at least the grace after
 // another one ends an entry: what a displaced worker was still sending at the first has arrived by then, or never will.
 func (w *Worker) pass(ctx context.Context, id ledger.ID, l *seen, s *Swept) error {
-	r := l.record.Clone()
 	now := w.o.now()
+	if done, err := w.fenceRepairs(ctx, id, l, now); done || err != nil {
+		return err
+	}
+	r := l.record.Clone()
 	var problems []error
 	changed := false
 	var garbage []Garbage
@@ -149,6 +153,26 @@ func (w *Worker) pass(ctx context.Context, id ledger.ID, l *seen, s *Swept) erro
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// fenceRepairs writes the record once more before copies of its manifest are removed that it names as replaced. A repair names a copy so
+// before it sends it, and takes that back when it is whole: one that took longer than the grace, a process that stood still, must find
+// another version then, not a copy that is gone. Who reads the record from now on sees that the copy is about to go. done says that the
+// record has changed meanwhile, and that nothing may be removed by the one at hand.
+func (w *Worker) fenceRepairs(ctx context.Context, id ledger.ID, l *seen, now time.Time) (done bool, err error) {
+	r := l.record
+	due := func(x Stale) bool { return x.isManifest(r.Attempt) && now.Sub(time.UnixMilli(x.Since)) >= w.o.Grace }
+	if r.State == StateDeleting || !slices.ContainsFunc(r.Stale, due) {
+		return false, nil
+	}
+	l.version, err = w.o.Records.Write(ctx, id, r, l.version, LedgerCond{})
+	switch {
+	case errors.Is(err, metadata.ErrVersion):
+		return true, nil
+	case err != nil:
+		return true, err
+	}
+	return false, nil
 }
 
 // passed counts a pass.

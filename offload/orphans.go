@@ -23,6 +23,8 @@ type Orphan struct {
 	// Stray says that the attempt has a good manifest on some target, or that a repair wrote the object after the record was: the metadata
 	// store may have been restored from an old backup. It is never deleted by anybody but an operator, and Adopt makes it readable again.
 	Stray bool
+	// Surplus says that it is a copy of a ledger's manifest beside those that the record names, all of which are good.
+	Surplus bool
 	// Unclear says why it can not be told whether it is a stray. It is kept like one.
 	Unclear error
 }
@@ -100,7 +102,16 @@ func (s *strays) orphan(ctx context.Context, target string, info objstore.Info) 
 		return nil, nil
 	}
 	o := &Orphan{Target: target, Key: info.Key, Name: name, Size: info.Size, Modified: info.Modified}
-	if r != nil && r.Attempt == name.Attempt && !name.Manifest {
+	switch {
+	case r == nil || r.Attempt != name.Attempt:
+	case name.Manifest:
+		o.Surplus, o.Unclear = s.w.hasItsManifests(ctx, name.Ledger, r)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		o.Stray = !o.Surplus && o.Unclear == nil
+		return o, nil
+	default:
 		o.Stray = r.isOlderThan(name)
 		return o, nil
 	}
@@ -116,6 +127,51 @@ func (s *strays) orphan(ctx context.Context, target string, info objstore.Info) 
 	}
 	o.Stray, o.Unclear = v.stray, v.unclear
 	return o, nil
+}
+
+// hasItsManifests reports whether every copy of the manifest that a record names is good, so that another one is not needed. The error says
+// why that can not be told.
+func (w *Worker) hasItsManifests(ctx context.Context, id ledger.ID, r *Record) (bool, error) {
+	var causes []error
+	for _, t := range r.Manifest.Targets {
+		switch err := w.t.checkManifestCopy(ctx, t, ManifestName(r.Attempt, id), r); {
+		case objstore.IsNotFound(err), objstore.KindOf(err) == objstore.KindRange, corrupt.Is(err):
+			return false, nil
+		case err != nil:
+			causes = append(causes, fmt.Errorf("manifest on target %s: %w", t, err))
+		}
+	}
+	return len(r.Manifest.Targets) > 0 && len(causes) == 0, errors.Join(causes...)
+}
+
+// giveUpCopy names a surplus copy of a manifest in the record, as one that was replaced: the janitor removes it after the grace. A repair
+// may be about to name it, too; of the two writes at one version only one lands.
+func (w *Worker) giveUpCopy(ctx context.Context, o Orphan) error {
+	r, v, err := w.o.Records.Read(ctx, o.Name.Ledger)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return fmt.Errorf("%s on target %s is kept: the ledger's record is gone meanwhile", o.Key, o.Target)
+	case err != nil:
+		return err
+	case r.names(o.Name, o.Target):
+		return nil // it is one of those that are needed, or the janitor's already
+	case r.Attempt != o.Name.Attempt:
+		return fmt.Errorf("%s on target %s is kept: the ledger's record names another attempt meanwhile", o.Key, o.Target)
+	}
+	enough, err := w.hasItsManifests(ctx, o.Name.Ledger, r)
+	if err != nil {
+		return fmt.Errorf("%s on target %s is kept: whether the copies that the record names are good can not be told: %w", o.Key, o.Target, err)
+	}
+	if !enough {
+		return fmt.Errorf("%s on target %s is kept: a copy that the record names is not good; `bindery offload repair %d` first", o.Key, o.Target, o.Name.Ledger)
+	}
+	r = r.Clone()
+	r.Stale = append(r.Stale, Stale{Attempt: r.Attempt, Shard: staleManifest, Target: o.Target, Since: w.o.now().UnixMilli()})
+	if err := checkStale(r); err != nil {
+		return err
+	}
+	_, err = w.o.Records.Write(ctx, o.Name.Ledger, r, v, LedgerCond{})
+	return err
 }
 
 // isOlderThan reports whether a shard of the record's own attempt was written by a repair that the record knows nothing of.
@@ -157,6 +213,7 @@ func (r *Record) names(n Name, target string) bool {
 
 // stray is a good manifest that no record names, and where it is.
 type stray struct {
+	target   string
 	store    objstore.Store
 	size     int64
 	manifest *Manifest
@@ -179,7 +236,7 @@ func (w *Worker) findStray(ctx context.Context, n Name) (*stray, error) {
 				m, err = w.strayManifest(ctx, store, n, info.Size) // it may have been the way
 			}
 			if err == nil {
-				return &stray{store, info.Size, m}, nil
+				return &stray{p.Target, store, info.Size, m}, nil
 			}
 		}
 		if ctx.Err() != nil {
@@ -232,7 +289,7 @@ func readStray(key string, size int64, get func(offset int64, b []byte) error) (
 	return DecodeManifest(key, b)
 }
 
-// DeleteOrphan removes an orphan that is older than OrphanAge and no stray.
+// DeleteOrphan removes an orphan that is older than OrphanAge and no stray. A surplus copy of a manifest goes by way of the janitor.
 func (w *Worker) DeleteOrphan(ctx context.Context, o Orphan) error {
 	switch age := w.o.now().Sub(o.Modified); {
 	case o.Stray:
@@ -241,6 +298,9 @@ func (w *Worker) DeleteOrphan(ctx context.Context, o Orphan) error {
 		return fmt.Errorf("%s on target %s is kept: whether its ledger has a good manifest can not be told: %w", o.Key, o.Target, o.Unclear)
 	case age < OrphanAge:
 		return fmt.Errorf("%s on target %s is %s old; only objects older than %s are removed: %w", o.Key, o.Target, age.Round(time.Second), OrphanAge, ErrYoung)
+	}
+	if o.Surplus {
+		return w.giveUpCopy(ctx, o)
 	}
 	_, err := w.remove(ctx, o.Target, o.Key, &Swept{})
 	return err
@@ -284,6 +344,9 @@ func (w *Worker) Adopt(ctx context.Context, o Orphan, password []byte) error {
 	if r.Manifest.Targets, err = w.holders(ctx, key, r); err != nil {
 		return err
 	}
+	if !contains(r.Manifest.Targets, found.target) { // a target may have become silent since
+		r.Manifest.Targets = append([]string{found.target}, r.Manifest.Targets[:min(len(r.Manifest.Targets), shardsMax-1)]...)
+	}
 	cond := LedgerCond{Check: true, Version: metadata.Absent}
 	current, v, err := w.o.Records.Ledger(ctx, id)
 	switch {
@@ -305,9 +368,35 @@ func (w *Worker) Adopt(ctx context.Context, o Orphan, password []byte) error {
 			return err
 		}
 	}
-	_, err = w.o.Records.Write(ctx, id, r, metadata.Absent, cond)
-	return err
+	version, err := w.o.Records.Write(ctx, id, r, metadata.Absent, cond)
+	if errors.Is(err, metadata.ErrUnknownOutcome) {
+		if now, at, rerr := w.o.Records.Read(ctx, id); rerr == nil && now.Attempt == r.Attempt && now.inTier() {
+			version, err = at, nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return w.stillThere(ctx, id, r, version)
 }
+
+// stillThere takes an adoption back whose objects are gone: somebody else may have adopted the ledger, and deleted it, since they were looked
+// at. From the record on nobody removes them.
+func (w *Worker) stillThere(ctx context.Context, id ledger.ID, r *Record, v metadata.Version) error {
+	key := ManifestName(r.Attempt, id)
+	for _, t := range r.Manifest.Targets {
+		if !w.answersNotFound(ctx, t, key) {
+			return nil
+		}
+	}
+	if err := w.o.Records.Remove(ctx, id, v); err != nil && !errors.Is(err, metadata.ErrVersion) {
+		return err
+	}
+	return fmt.Errorf("the objects of ledger %d were removed meanwhile: somebody else has deleted it", id)
+}
+
+// inTier reports whether the tier has the ledger.
+func (r *Record) inTier() bool { return r.State == StateComplete || r.State == StateReleased }
 
 // whereabouts looks for each shard of a manifest on all targets, and takes the youngest that is whole as far as its target knows. What is
 // nowhere, which found does not say, stays where the manifest has it: that target may just not answer.

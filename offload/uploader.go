@@ -239,6 +239,9 @@ func (u *upload) completeShard(ctx context.Context, i int, want shardSum) error 
 	if u.uploads != nil && len(u.parts[i]) > 0 {
 		_, err := store.CompleteUpload(ctx, key, u.uploads[i], sortParts(u.parts[i]))
 		gone := objstore.KindOf(err) == objstore.KindNoUpload
+		if objstore.KindOf(err) == objstore.KindMisuse { // the store does not have the parts that are noted, and will not have them the next time
+			return fmt.Errorf("%w: shard %d: %w", errAbandon, i, err)
+		}
 		if err != nil && !gone && !objstore.Unclear(err) {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type Options struct {
 	Dir     string     // where the intents log lies, alone
 	Intents intent.Log // instead of Dir; closed by Close
 	Name    string     // for people: who holds a lock
+	Cluster string     // id of the cluster; what Dir has from another one is refused. Empty: not known
 	Logger  *slog.Logger
 
 	Geometry   Geometry // zero: AutoGeometry of the targets' domains
@@ -180,11 +182,14 @@ func NewWorker(o Options) (*Worker, error) {
 	log := o.Intents
 	if log == nil {
 		var err error
-		if log, err = intent.Open(filepath.Clean(o.Dir), intent.Options{Salvage: true, Logger: o.Logger}); err != nil {
-			return nil, fmt.Errorf("offload intents: %w", err)
+		if log, err = intent.Open(filepath.Clean(o.Dir), intent.Options{Salvage: true, Holder: fmt.Sprintf("worker %s (process %d)", o.Name, os.Getpid()), Logger: o.Logger}); err != nil {
+			return nil, intentsError(o.Dir, err)
 		}
 	}
 	notes, err := openIntents(log)
+	if err == nil {
+		err = notes.belong(o.Cluster, o.Dir)
+	}
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
@@ -262,7 +267,7 @@ func (r *Records) look(ctx context.Context, id ledger.ID) (s seen, err error) {
 
 // inTier reports whether the tier has the ledger.
 func (s *seen) inTier() bool {
-	return s.record != nil && (s.record.State == StateComplete || s.record.State == StateReleased)
+	return s.record != nil && s.record.inTier()
 }
 
 // view is what the rules see of it.

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/usage"
 	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/ledgerclient"
 	"github.com/binderylog/bindery/offload"
@@ -66,12 +67,21 @@ func ledgerIDs(args []string) ([]ledger.ID, error) {
 	return ids, nil
 }
 
+// needIDs refuses a call that names no ledgers, or some and all.
+func needIDs(c *cobra.Command, args []string, all bool) error {
+	if all && len(args) > 0 {
+		return exit(exitUsage, usage.Line(fmt.Errorf("%q and --all: give ledger ids, or --all", args[0]), c.UseLine()))
+	}
+	if !all && len(args) == 0 {
+		return exit(exitUsage, usage.Missing("ID", "give ledger ids, or --all", c.UseLine()))
+	}
+	_, err := ledgerIDs(args)
+	return err
+}
+
 // idsOrAll reads the ids, or lists every ledger of the tier that can be read with --all, of those under a key if one is named. Ledgers whose
 // record is damaged are among them, so that what is done with all fails for these.
 func idsOrAll(ctx context.Context, t *tier, args []string, all bool, keyID string) ([]ledger.ID, error) {
-	if all == (len(args) > 0) {
-		return nil, exit(exitUsage, errors.New("give ledger ids, or --all"))
-	}
 	ids, err := ledgerIDs(args)
 	if err != nil {
 		return nil, err
@@ -535,6 +545,9 @@ func newOffloadVerifyCommand(o *tierOptions) *cobra.Command {
 			if err != nil {
 				return exit(exitUsage, err)
 			}
+			if err := needIDs(c, args, all); err != nil {
+				return err
+			}
 			return o.withWorker(c, unlimited, func(ctx context.Context, t *tier, w *offload.Worker) error {
 				ids, err := idsOrAll(ctx, t, args, all, keyID)
 				if err != nil {
@@ -615,6 +628,9 @@ func newOffloadRepairCommand(o *tierOptions) *cobra.Command {
 		Long: "Reads every byte of each ledger, rebuilds what is missing or damaged from the other shards, and writes it under a new name to a\n" +
 			"healthy object store. --drain moves everything away from one, so that it can be taken out of the configuration.",
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := needIDs(c, args, all); err != nil {
+				return err
+			}
 			change := func(wo *offload.Options) {
 				unlimited(wo)
 				waitForLocks(wo, c.ErrOrStderr)
@@ -842,7 +858,7 @@ func newOffloadScrubCommand(o *tierOptions) *cobra.Command {
 // orphaned is an orphan for people and programs.
 type orphaned struct {
 	Target   string `json:"target"`
-	Kind     string `json:"kind"` // orphan, stray, unclear or deleted
+	Kind     string `json:"kind"` // orphan, surplus, stray, unclear, deleted, or given-up: a surplus copy that workers remove
 	Ledger   int64  `json:"ledger"`
 	Attempt  string `json:"attempt"`
 	Bytes    int64  `json:"size_bytes"`
@@ -856,6 +872,8 @@ func describeOrphan(x offload.Orphan) orphaned {
 	switch {
 	case x.Stray:
 		row.Kind = "stray"
+	case x.Surplus:
+		row.Kind = "surplus"
 	case x.Unclear != nil:
 		row.Kind, row.Why = "unclear", x.Unclear.Error()
 	}
@@ -878,7 +896,8 @@ func newOffloadOrphansCommand(o *tierOptions) *cobra.Command {
 		Use: "orphans", Short: "List objects under names of ours that no record names", Args: cobra.NoArgs,
 		Long: "Objects without a good manifest are what an attempt left that nobody remembers: --delete removes those that are a week old. Strays\n" +
 			"have a good manifest on some target, or were written by a repair that their record knows nothing of: the metadata store may have\n" +
-			"been restored from an old backup, and `bindery offload adopt` makes those without a record readable again. It is unclear what an\n" +
+			"been restored from an old backup, and `bindery offload adopt` makes those without a record readable again. Surplus is a copy of a\n" +
+			"ledger's manifest beside those that its record names, all of which are good: --delete has workers remove it. It is unclear what an\n" +
 			"object is while a target that may have the manifest can not be asked. Exit 4 if something could not be deleted.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return o.withWorker(c, nil, func(ctx context.Context, _ *tier, w *offload.Worker) error {
@@ -897,6 +916,8 @@ func newOffloadOrphansCommand(o *tierOptions) *cobra.Command {
 						case err != nil:
 							failed = true
 							fmt.Fprintln(c.ErrOrStderr(), err)
+						case x.Surplus:
+							row.Kind = "given-up"
 						default:
 							row.Kind = "deleted"
 						}

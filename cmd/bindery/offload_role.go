@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/binderylog/bindery/bookie"
 	"github.com/binderylog/bindery/internal/config"
 	"github.com/binderylog/bindery/internal/ledger"
+	"github.com/binderylog/bindery/internal/metadata"
 	"github.com/binderylog/bindery/internal/vfs"
 	"github.com/binderylog/bindery/ledgerclient"
 	"github.com/binderylog/bindery/offload"
@@ -38,7 +40,11 @@ func (p *process) startOffload(ctx context.Context) (err error) {
 	x := &offloader{}
 	defer func() {
 		if err != nil {
-			err = exit(bookie.ExitConfig, errors.Join(err, x.close()))
+			code := bookie.ExitConfig
+			if errors.Is(err, vfs.ErrLocked) {
+				code = bookie.ExitLocked
+			}
+			err = exit(code, errors.Join(err, x.close()))
 		}
 	}()
 	log := p.log.With("part", "offload")
@@ -58,8 +64,12 @@ func (p *process) startOffload(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	cluster, err := metadata.NewCluster(p.store, views.Root).InstanceID(ctx)
+	if err != nil && !errors.Is(err, metadata.ErrNotInitialized) {
+		return err
+	}
 	o, err := workerOptions(p.config, offload.Options{
-		Records: x.client.OffloadRecords(), Targets: x.targets.Targets, Entries: entriesOf(x.client), Dir: p.config.Offload.Dir, Name: p.recoveryName(), Logger: log, Keys: keys,
+		Records: x.client.OffloadRecords(), Targets: x.targets.Targets, Entries: entriesOf(x.client), Dir: p.config.Offload.Dir, Name: p.workerName(), Cluster: cluster, Logger: log, Keys: keys,
 	})
 	if err != nil {
 		return err
@@ -71,6 +81,14 @@ func (p *process) startOffload(ctx context.Context) (err error) {
 	x.service.Start()
 	p.offload.Store(x)
 	return nil
+}
+
+// workerName is what locks and records say of the worker. Without a bookie several workers of a host would have one name.
+func (p *process) workerName() string {
+	if len(p.bookies) > 0 {
+		return p.recoveryName()
+	}
+	return fmt.Sprintf("%s:%d", p.recoveryName(), os.Getpid())
 }
 
 // roleKeys reads the keys of the [offload] section, so that what is wrong with them is said at the start.

@@ -132,6 +132,10 @@ func TestOffloadRoleOfARunningProcess(t *testing.T) {
 		fails(t, exitFailed, "no target of this id is configured", "offload", "orphans", "--target", "t9")
 		fails(t, exitUsage, "--to-file has no name", "offload", "restore", id, "--to-file", "")
 		fails(t, exitUsage, "is negative", "offload", "scrub", "--older", "-1s")
+		for _, verb := range []string{"verify", "repair"} {
+			fails(t, exitUsage, "ID is missing: give ledger ids, or --all (usage: bindery offload "+verb+" ID...|--all [flags])", "offload", verb)
+			fails(t, exitUsage, `"`+id+`" and --all: give ledger ids, or --all (usage: `, "offload", verb, id, "--all")
+		}
 		require.JSONEq(t, "[]", succeeds(t, "offload", "orphans", "--output", "json"))
 		require.Contains(t, succeeds(t, "offload", "targets", "ls", "--output", "json"), `"target": "t1"`)
 		require.Contains(t, succeeds(t, "offload", "targets", "ls"), "dir   "+filepath.Join(r.dir, "tier", "t1")+"\n")

@@ -675,6 +675,8 @@ func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
 	var quorum ledgerclient.Quorum
 	c := &cobra.Command{
 		Use: "restore ID", Short: "Write a ledger of the tier into a new ledger, whose id is printed, or into a file", Args: cobra.ExactArgs(1),
+		Long: "A restore that fails removes what it has written. One that is killed leaves an open ledger, whose custom metadata " + restoredFrom + "\n" +
+			"names the ledger it is a part of, as it does that of every copy (`bindery ledger show`), or a file that ends in .part: remove it.",
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := parseLedgerID(args[0])
 			if err != nil {
@@ -704,7 +706,7 @@ func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
 				if toFile {
 					return restoreToFile(ctx, h, file, p)
 				}
-				w, err := t.client.Create(ctx, ledgerclient.CreateOptions{Quorum: quorum, Digest: h.Metadata().Digest, Password: h.Metadata().Password, Custom: h.Metadata().Custom})
+				w, err := t.client.Create(ctx, ledgerclient.CreateOptions{Quorum: quorum, Digest: h.Metadata().Digest, Password: h.Metadata().Password, Custom: restoredCustom(h.Metadata().Custom, id)})
 				if err != nil {
 					return err
 				}
@@ -722,6 +724,20 @@ func newOffloadRestoreCommand(o *tierOptions) *cobra.Command {
 	c.Flags().IntVar(&quorum.Write, "write-quorum", 3, "its write quorum")
 	c.Flags().IntVar(&quorum.Ack, "ack-quorum", 2, "its ack quorum")
 	return c
+}
+
+// restoredFrom is the custom metadata of a copy that names the ledger it is one of: if the command is killed, it is all that tells a part of
+// a copy from a ledger.
+const restoredFrom = "bindery.restored-from"
+
+func restoredCustom(custom map[string][]byte, from ledger.ID) map[string][]byte {
+	out := map[string][]byte{restoredFrom: strconv.AppendInt(nil, int64(from), 10)}
+	for k, v := range custom {
+		if k != restoredFrom {
+			out[k] = v
+		}
+	}
+	return out
 }
 
 // restoreEntries writes all entries of a ledger of the tier into a new one, and closes that.

@@ -39,11 +39,11 @@ type plan struct {
 
 // progress is what an encoder has done by the end of a stripe; one that is given it goes on from there.
 type progress struct {
-	next     ledger.EntryID
-	base     int64 // payload bytes before next
-	blocks   []blockRef
-	contents []contentSum // of the blocks with entries
-	stripes  []stripe
+	next    ledger.EntryID
+	base    int64 // payload bytes before next
+	blocks  []blockRef
+	content contentHash
+	stripes []stripe
 }
 
 // codedStripe is a stripe with its bytes on its way to the targets. The cells go back to the pool one by one.
@@ -90,7 +90,7 @@ func newEncoder(p plan, from progress, pool *bufferPool, emit func(context.Conte
 	if err != nil {
 		return nil, err
 	}
-	e := &encoder{plan: p, coder: c, codec: &blockCodec{digestSize: size}, builder: newBlockBuilder(size), pool: pool, emit: emit, done: from, number: uint32(len(from.contents))} //nolint:gosec // bounded by the manifest
+	e := &encoder{plan: p, coder: c, codec: &blockCodec{digestSize: size}, builder: newBlockBuilder(size), pool: pool, emit: emit, done: from, number: from.content.blocks}
 	if p.compression != CompressNone {
 		if e.codec.compressor, err = newCompressor(); err != nil {
 			return nil, err
@@ -214,10 +214,11 @@ func (e *encoder) finish(ctx context.Context) (inline []byte, err error) {
 	if len(e.done.stripes) == 0 && len(e.cells) == 1 && len(e.cells[0].buf) <= e.inlineBytes {
 		c := e.cells[0]
 		inline = append([]byte{}, c.buf...)
-		e.done.blocks, e.done.contents = c.blocks, e.contents
+		e.done.blocks = c.blocks
+		e.done.content.add(e.contents)
 		e.done.next, e.done.base = e.builder.first, e.builder.base
 		e.pool.put(c.buf)
-		e.cells, e.contents = nil, nil
+		e.cells = nil
 		return inline, nil
 	}
 	if len(e.cells) == 0 {
@@ -313,7 +314,7 @@ func (e *encoder) code(ctx context.Context) (*codedStripe, error) {
 	e.cells, e.contents = e.cells[:0], nil
 	e.done.stripes = append(e.done.stripes, s.info)
 	e.done.blocks = append(e.done.blocks, s.blocks...)
-	e.done.contents = append(e.done.contents, s.contents...)
+	e.done.content.add(s.contents)
 	e.done.next, e.done.base = s.next, s.base
 	return s, nil
 }
@@ -388,11 +389,25 @@ func spreadEvenly(sizes []int, total, k, cellBytes int) []int {
 
 func abs(v float64) float64 { return max(v, -v) }
 
-// contentDigest is the digest over the content of all blocks.
-func contentDigest(sums []contentSum) contentSum {
-	h := xxh3.New()
-	for i := range sums {
-		_, _ = h.Write(sums[i][:])
+// contentHash is the digest over the content of all blocks with entries, in their order. Copies go on together.
+type contentHash struct {
+	hasher *xxh3.Hasher // nil: no blocks yet
+	blocks uint32
+}
+
+func (c *contentHash) add(sums []contentSum) {
+	if c.hasher == nil {
+		c.hasher = xxh3.New()
 	}
-	return h.Sum128().Bytes()
+	for i := range sums {
+		_, _ = c.hasher.Write(sums[i][:]) // never fails
+	}
+	c.blocks += uint32(len(sums)) //nolint:gosec // bounded by the manifest
+}
+
+func (c *contentHash) sum() contentSum {
+	if c.hasher == nil {
+		return xxh3.New().Sum128().Bytes()
+	}
+	return c.hasher.Sum128().Bytes()
 }

@@ -360,7 +360,7 @@ func TestEncoderGoesOnFromProgress(t *testing.T) {
 	for _, s := range whole.stripes[:2] {
 		from.stripes = append(from.stripes, s.info)
 		from.blocks = append(from.blocks, s.blocks...)
-		from.contents = append(from.contents, s.contents...)
+		from.content.add(s.contents)
 		from.next, from.base = s.next, s.base
 	}
 	pool := testPool(t, 6, p.cellBytes)

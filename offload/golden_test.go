@@ -297,5 +297,5 @@ func TestContentDigestIsOverIdsAndPayloads(t *testing.T) {
 		require.Equal(t, contentSum(want), b.content())
 		sums, all = append(sums, b.content()), append(all, want[:]...)
 	}
-	require.Equal(t, contentSum(xxh3.Hash128(all).Bytes()), contentDigest(sums))
+	require.Equal(t, contentSum(xxh3.Hash128(all).Bytes()), digestOf(sums))
 }

@@ -71,6 +71,12 @@ type leftover struct {
 	uploads     []string // nil: none were created
 	checkpoints []checkpoint
 	epoch       uint32
+}
+
+// attemptNotes is what is remembered of an attempt's notes, which the log holds.
+type attemptNotes struct {
+	ledger      ledger.ID
+	checkpoints int      // without a gap
 	ids         []uint64 // of the intents
 }
 
@@ -82,18 +88,26 @@ type intents struct {
 	clusterID uint64 // of the note that says so
 
 	mu    sync.Mutex
-	left  map[AttemptID]*leftover // guarded by mu
-	ended []uint64                // guarded by mu; intents that are of no use, of which the log could not be told
+	left  map[AttemptID]*attemptNotes // guarded by mu
+	ended []uint64                    // guarded by mu; intents that are of no use, of which the log could not be told
 }
 
 // openIntents reads what a former run left.
 func openIntents(log intent.Log) (*intents, error) {
-	n := &intents{log: log, left: map[AttemptID]*leftover{}}
+	n := &intents{log: log, left: map[AttemptID]*attemptNotes{}}
+	left := map[AttemptID]*leftover{}
+	ids := map[AttemptID][]uint64{}
 	var stray []uint64
 	for _, r := range log.Pending() {
-		if !n.load(r) {
+		switch id, known := n.load(r, left); {
+		case !known:
 			stray = append(stray, r.ID)
+		case r.ID != n.clusterID:
+			ids[id] = append(ids[id], r.ID)
 		}
+	}
+	for id, l := range left {
+		n.left[id] = &attemptNotes{ledger: l.ledger, checkpoints: len(l.checkpoints), ids: ids[id]}
 	}
 	if len(stray) > 0 { // notes without a beginning: what they belong to was ended in part
 		if err := log.Done(context.Background(), stray...); err != nil {
@@ -144,33 +158,32 @@ func (n *intents) belong(cluster, dir string) error {
 	return nil
 }
 
-// load takes one note; false says that it is of no use.
-func (n *intents) load(r intent.Record) bool {
+// load adds one note to what is left; false says that it is of no use.
+func (n *intents) load(r intent.Record, left map[AttemptID]*leftover) (AttemptID, bool) {
 	if len(r.Data) < noteHeader {
-		return false
+		return AttemptID{}, false
 	}
 	kind, id := r.Data[0], AttemptID(r.Data[1:17])
-	l := n.left[id]
+	l := left[id]
 	rd := &reader{b: r.Data[noteHeader:]}
 	if kind == noteCluster {
 		name := rd.text16(clusterIDMax)
-		if rd.end() != nil || n.cluster != "" {
-			return false
+		if rd.end() != nil || n.cluster != "" && r.ID != n.clusterID {
+			return id, false
 		}
 		n.cluster, n.clusterID = name, r.ID
-		return true
+		return id, true
 	}
 	if kind == noteBegin && l == nil {
 		l = &leftover{ledger: ledger.ID(binary.BigEndian.Uint64(r.Data[17:])), attempt: id, begin: decodeBegun(rd)} //nolint:gosec // written as such
 		if rd.end() != nil || l.begin.geometry.Validate() != nil || len(l.begin.targets) != l.begin.geometry.Shards() {
-			return false
+			return id, false
 		}
-		n.left[id] = l
+		left[id] = l
 	}
 	if l == nil {
-		return false
+		return id, false
 	}
-	l.ids = append(l.ids, r.ID)
 	switch kind {
 	case noteUploads:
 		l.uploads = nil
@@ -189,19 +202,30 @@ func (n *intents) load(r intent.Record) bool {
 			l.checkpoints = append(l.checkpoints, c)
 		}
 	}
-	return true
+	return id, true
 }
 
 // of returns what is left of an attempt at a ledger, nil if there is none.
 func (n *intents) of(id ledger.ID) *leftover {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, l := range n.left {
+	for attempt, l := range n.left {
 		if l.ledger == id {
-			return l
+			return n.leftLocked(attempt)
 		}
 	}
 	return nil
+}
+
+// leftLocked puts together what the log has of an attempt.
+func (n *intents) leftLocked(id AttemptID) *leftover {
+	left := map[AttemptID]*leftover{}
+	for _, r := range n.log.Pending() {
+		if len(r.Data) >= noteHeader && AttemptID(r.Data[1:17]) == id {
+			n.load(r, left)
+		}
+	}
+	return left[id]
 }
 
 // ledgers lists the ledgers that attempts are noted for.
@@ -220,7 +244,7 @@ func (n *intents) begin(ctx context.Context, id AttemptID, l ledger.ID, b begun)
 		return err
 	}
 	n.mu.Lock()
-	n.left[id] = &leftover{ledger: l, attempt: id, begin: b}
+	n.left[id] = &attemptNotes{ledger: l}
 	n.mu.Unlock()
 	err := n.note(ctx, noteBegin, id, b.encode(nil))
 	if err != nil { // should it be in the log all the same, the next start finds that no record names it
@@ -236,19 +260,10 @@ func (n *intents) uploads(ctx context.Context, id AttemptID, uploads []string) e
 	for _, u := range uploads {
 		b = appendBytes16(b, []byte(u))
 	}
-	if err := n.note(ctx, noteUploads, id, b); err != nil {
-		return err // a checkpoint without it is of no use: the next try begins other uploads
-	}
-	n.mu.Lock()
-	n.left[id].uploads = uploads
-	n.mu.Unlock()
-	return nil
+	return n.note(ctx, noteUploads, id, b) // a checkpoint without it is of no use: the next try begins other uploads
 }
 
 func (n *intents) epoch(ctx context.Context, id AttemptID, epoch uint32) error {
-	n.mu.Lock()
-	n.left[id].epoch = epoch
-	n.mu.Unlock()
 	return n.note(ctx, noteEpoch, id, binary.BigEndian.AppendUint32(nil, epoch))
 }
 
@@ -256,18 +271,19 @@ func (n *intents) epoch(ctx context.Context, id AttemptID, epoch uint32) error {
 func (n *intents) checkpoint(ctx context.Context, id AttemptID, c checkpoint) error {
 	n.mu.Lock()
 	l := n.left[id]
-	if c.index != len(l.checkpoints) || c.index >= checkpointsMax {
-		n.mu.Unlock()
+	skip := c.index != l.checkpoints || c.index >= checkpointsMax
+	n.mu.Unlock()
+	if skip {
 		return nil
 	}
-	l.checkpoints = append(l.checkpoints, c)
-	n.mu.Unlock()
 	err := n.note(ctx, noteCheckpoint, id, c.encode(nil))
 	if errors.Is(err, intent.ErrTooLarge) || errors.Is(err, intent.ErrFull) {
-		n.mu.Lock()
-		l.checkpoints = l.checkpoints[:c.index]
-		n.mu.Unlock()
 		return nil
+	}
+	if err == nil {
+		n.mu.Lock()
+		l.checkpoints++
+		n.mu.Unlock()
 	}
 	return err
 }
@@ -423,7 +439,7 @@ func (l *leftover) progress() progress {
 			b.cell += uint32(i * l.begin.geometry.Data) //nolint:gosec // bounded
 			p.blocks = append(p.blocks, b)
 		}
-		p.contents = append(p.contents, c.contents...)
+		p.content.add(c.contents)
 		if c.inline == nil {
 			p.stripes = append(p.stripes, c.info)
 		}

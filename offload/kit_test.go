@@ -136,6 +136,13 @@ func testPlan(l *testLedger, g Geometry) plan {
 	}
 }
 
+// digestOf is the digest over the content of all blocks.
+func digestOf(contents []contentSum) contentSum {
+	var c contentHash
+	c.add(contents)
+	return c.sum()
+}
+
 // testPool makes a pool that the end of the test closes.
 func testPool(t testing.TB, count, size int) *bufferPool {
 	pool := newBufferPool(count, size)
@@ -218,6 +225,6 @@ func (e *encoded) bodies(t testing.TB) [][]byte {
 			contents = append(contents, b.content())
 		}
 	}
-	require.Equal(t, e.manifest.Content, [16]byte(contentDigest(contents)))
+	require.Equal(t, e.manifest.Content, [16]byte(digestOf(contents)))
 	return out
 }

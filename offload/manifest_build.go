@@ -21,7 +21,7 @@ func buildManifest(p plan, done *progress, inline []byte, meta *ledger.Metadata,
 	m := &Manifest{
 		Ledger: p.ledger, Attempt: p.attempt,
 		LedgerMetadata: stored, LastEntry: meta.LastEntry, Length: meta.Length, Entries: int64(meta.LastEntry) + 1,
-		Digest: p.digest, Content: contentDigest(done.contents),
+		Digest: p.digest, Content: done.content.sum(),
 		Geometry: p.geometry, CellBytes: p.cellBytes, BlockBytes: p.blockBytes, Compression: p.compression, Writer: writerName,
 		Shards: make([]Shard, p.geometry.Shards()), Key: key, Inline: inline,
 		stripes: done.stripes, blocks: done.blocks,

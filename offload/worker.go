@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -653,7 +654,9 @@ func (w *Worker) sendStripes(ctx context.Context, p plan, left *leftover, meta *
 		up.wg.Wait()
 		_ = up.pool.close()
 	}()
-	enc, err := newEncoder(p, left.progress(), up.pool, up.emit)
+	from := left.progress()
+	from.blocks = slices.Grow(from.blocks, int(min(meta.Length/int64(p.blockBytes)+1, 1<<18))) // growing step by step takes twice as much
+	enc, err := newEncoder(p, from, up.pool, up.emit)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -719,7 +722,7 @@ func (w *Worker) encode(ctx context.Context, enc *encoder, meta *ledger.Metadata
 	}
 	inline, err := enc.finish(ctx)
 	if err == nil && inline != nil {
-		c := checkpoint{final: true, next: enc.done.next, base: enc.done.base, blocks: enc.done.blocks, contents: enc.done.contents, inline: inline}
+		c := checkpoint{final: true, next: enc.done.next, base: enc.done.base, blocks: enc.done.blocks, contents: enc.contents, inline: inline}
 		err = w.notes.checkpoint(ctx, enc.attempt, c)
 	}
 	return inline, err

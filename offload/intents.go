@@ -100,6 +100,8 @@ func openIntents(log intent.Log) (*intents, error) {
 	var stray []uint64
 	for _, r := range log.Pending() {
 		switch id, known := n.load(r, left); {
+		case !known && isForeign(r):
+			return nil, fmt.Errorf("offload intents: intent %d is none of a worker of this version: the directory belongs to something else, or a newer version wrote it; name another one ([offload] dir), or use that version", r.ID)
 		case !known:
 			stray = append(stray, r.ID)
 		case r.ID != n.clusterID:
@@ -115,6 +117,11 @@ func openIntents(log intent.Log) (*intents, error) {
 		}
 	}
 	return n, nil
+}
+
+// isForeign tells what can not have been written as a note from what merely lost its beginning.
+func isForeign(r intent.Record) bool {
+	return len(r.Data) < noteHeader || r.Data[0] <= noteBegin || r.Data[0] > noteCluster
 }
 
 // intentsError says what to do about a log that can not be opened or written to.

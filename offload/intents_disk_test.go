@@ -258,6 +258,27 @@ func TestNotesOfANewerWorkerAreLeftAlone(t *testing.T) {
 	require.NoError(t, log.Close())
 }
 
+// TestADirectoryOfSomethingElse has intents of a bookie, say: they are not a worker's to end.
+func TestADirectoryOfSomethingElse(t *testing.T) {
+	w := threeTargets(t)
+	for _, data := range [][]byte{{1, 2, 3}, bytes.Repeat([]byte{1}, 100), bytes.Repeat([]byte{77}, 100), make([]byte, 100)} {
+		root := t.TempDir()
+		log, err := intent.Open(root, intent.Options{})
+		require.NoError(t, err)
+		_, err = log.Append(t.Context(), data)
+		require.NoError(t, err)
+		require.NoError(t, log.Close())
+		o := w.options()
+		o.Geometry, o.Dir = Geometry{2, 1}, root
+		_, err = NewWorker(o)
+		require.ErrorContains(t, err, root+": offload intents: intent 1 is none of a worker of this version")
+		log, err = intent.Open(root, intent.Options{})
+		require.NoError(t, err)
+		require.Len(t, log.Pending(), 1)
+		require.NoError(t, log.Close())
+	}
+}
+
 // TestADirectoryThatAWorkerMayNotHave: what is wrong, where, and what to do about it.
 func TestADirectoryThatAWorkerMayNotHave(t *testing.T) {
 	root := t.TempDir()

@@ -188,6 +188,9 @@ func NewWorker(o Options) (*Worker, error) {
 		}
 	}
 	notes, err := openIntents(log)
+	if err != nil && o.Dir != "" {
+		err = fmt.Errorf("%s: %w", filepath.Clean(o.Dir), err)
+	}
 	if err == nil {
 		err = notes.belong(o.Cluster, o.Dir)
 	}

@@ -352,7 +352,7 @@ func TestPipelinePredictsADiskThatDoesOneThingAtATime(t *testing.T) {
 			require.Len(t, r.Chapter.Cell("x/65536/2").Rounds, 2)
 			require.InEpsilon(t, 2*r.Chapter.Cell("x/65536/1").Latency.P50US, r.Chapter.Cell("x/65536/2").Latency.P50US, 0.02)
 
-			m, ok := PipelineModel(first, second)
+			m, ok := PipelineModel(cellsOf(first), cellsOf(second))
 			require.True(t, ok)
 			want := m.Open(rate, 1024, 300*time.Millisecond, 1)
 			probe := engine.NewProbe(result.Cell{ID: "journal", Op: "add"})
@@ -362,4 +362,11 @@ func TestPipelinePredictsADiskThatDoesOneThingAtATime(t *testing.T) {
 	}
 	_, ok := PipelineModel(nil)
 	require.False(t, ok)
+}
+
+func cellsOf(slices []chapter.Slice) (cells []result.Cell) {
+	for _, s := range slices {
+		cells = append(cells, s.Cell)
+	}
+	return cells
 }

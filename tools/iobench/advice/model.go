@@ -27,7 +27,8 @@ type Model struct {
 	InFlight  int            // groups
 	GroupMax  int
 	Tick      time.Duration // adds come in batches so far apart; 0: evenly
-	Pauses    Pauses        // of the machine, beyond those in Trip
+	Pauses    Pauses        // of the machine; Times and Beside are without any
+	InTrip    float64       // share of the time that the machine stood still for Trip
 }
 
 // NewModel takes the figures of one method. ok is false if there are none.
@@ -150,6 +151,7 @@ type sim struct {
 	times     []quantiles // by size
 	beside    []quantiles // the same while another write is under way; nil: not measured
 	trip      quantiles   // nil: none
+	onTrip    Pauses      // those that are not in trip already
 	entry     int
 	now       float64
 	open      *group
@@ -215,7 +217,7 @@ func (m *Model) sim(entry int, seed uint64) *sim {
 		s.beside = append(s.beside, newQuantiles(h))
 	}
 	if m.Trip != nil && m.Trip.TotalCount() > 0 {
-		s.trip = newQuantiles(m.Trip)
+		s.trip, s.onTrip = newQuantiles(m.Trip), m.Pauses.Beyond(m.InTrip, seed)
 	}
 	return s
 }
@@ -352,7 +354,7 @@ func (s *sim) acknowledge() {
 			if s.trip != nil {
 				trip = s.trip.draw(s.rng.Float64())
 			}
-			at := s.m.Pauses.through(s.now, trip)
+			at := s.onTrip.through(s.now, trip)
 			result.Record(s.hist, time.Duration(at-from))
 			s.acked++
 			if s.window > 0 {

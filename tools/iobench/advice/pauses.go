@@ -28,6 +28,21 @@ func (p Pauses) Share() float64 {
 	return float64(sum) / float64(max(p.Span, 1))
 }
 
+// Within is how much of the time between two moments of the watch the machine stood still.
+func (p Pauses) Within(from, to time.Duration) (sum time.Duration) {
+	i, _ := slices.BinarySearchFunc(p.List, from, func(x Pause, at time.Duration) int {
+		if x.At+x.Length <= at {
+			return -1
+		}
+		return 1
+	})
+	for ; i < len(p.List) && p.List[i].At < to; i++ {
+		x := p.List[i]
+		sum += min(x.At+x.Length, to) - max(x.At, from)
+	}
+	return sum
+}
+
 // Beyond leaves of the pauses those that come on top of a share that is in other figures already.
 func (p Pauses) Beyond(share float64, seed uint64) Pauses {
 	mine := p.Share()

@@ -28,6 +28,10 @@ func TestTimePassesThroughPauses(t *testing.T) {
 	}
 	require.InDelta(t, 7.0, (&Pauses{}).through(3, 4), 0)
 
+	for _, c := range []struct{ from, to, want time.Duration }{{0, 20, 0}, {0, 25, 5}, {22, 24, 2}, {25, 95, 10}, {30, 90, 0}, {0, 200, 20}, {101, 200, 0}} {
+		require.Equal(t, c.want, p.Within(c.from, c.to), "%v to %v", c.from, c.to)
+	}
+
 	many := Pauses{Span: 100 * time.Second}
 	for i := range 1000 {
 		many.List = append(many.List, Pause{At: time.Duration(i) * 100 * time.Millisecond, Length: 10 * time.Millisecond})

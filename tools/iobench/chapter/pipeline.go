@@ -68,9 +68,15 @@ func OpenPipeline(ctx context.Context, p *Place, o Options) (_ *Pipeline, err er
 	return l, nil
 }
 
+// Slice is what one slice of a write came to.
+type Slice struct {
+	result.Cell
+	Spans []engine.Span // of the operations
+}
+
 // Measure takes one slice of every write beside a stream of so many bytes a second, and returns what it found. Slices of
 // one label are the rounds of a cell of the chapter.
-func (l *Pipeline) Measure(ctx context.Context, label string, d time.Duration, stream float64) ([]result.Cell, error) {
+func (l *Pipeline) Measure(ctx context.Context, label string, d time.Duration, stream float64) ([]Slice, error) {
 	var list []engine.Contender
 	var probes []*engine.Probe
 	each := d / time.Duration(len(l.writes))
@@ -84,7 +90,7 @@ func (l *Pipeline) Measure(ctx context.Context, label string, d time.Duration, s
 		if l.probes[c.ID] == nil {
 			l.probes[c.ID] = l.b.probe(c)
 		}
-		p := engine.NewProbe(c)
+		p := engine.NewProbe(c).Spanned()
 		probes = append(probes, p)
 		list = append(list, engine.Contender{Load: engine.Load{Probe: p, Also: l.probes[c.ID], Workers: w.workers, Duration: each, OpsMin: opsMin * c.Depth}})
 	}
@@ -95,13 +101,13 @@ func (l *Pipeline) Measure(ctx context.Context, label string, d time.Duration, s
 	_, err := l.b.beside(ctx, back, stream/streamBlock, func(ctx context.Context) error {
 		return l.b.place.Env.Interleave(ctx, 1, list, l.b.chapter.Name)
 	})
-	var cells []result.Cell
+	var out []Slice
 	for _, p := range probes {
 		if p.Ops() > 0 {
-			cells = append(cells, p.Result())
+			out = append(out, Slice{p.Result(), p.Spans()})
 		}
 	}
-	return cells, err
+	return out, err
 }
 
 // Close gives the files back. err is how the measuring ended.

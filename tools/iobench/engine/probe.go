@@ -34,7 +34,14 @@ type Probe struct {
 	rests    bool          // between operations, as was meant: that is no gap
 	stalls   *stalls
 	series   *series
+	spans    []Span // nil: not kept
 }
+
+// Span is from when to when an operation took.
+type Span struct{ From, To time.Time }
+
+// spansMax bounds what Spanned keeps: 48 MiB.
+const spansMax = 1 << 20
 
 // NewProbe returns a probe for what the cell describes.
 func NewProbe(c result.Cell) *Probe {
@@ -49,6 +56,12 @@ func (p *Probe) Rests() *Probe { p.rests = true; return p }
 
 // Timed makes the probe keep a time line in steps of a second.
 func (p *Probe) Timed() *Probe { p.series = &series{}; return p }
+
+// Spanned makes the probe keep when each of the first operations was under way.
+func (p *Probe) Spanned() *Probe { p.spans = []Span{}; return p }
+
+// Spans are of a probe that is Spanned.
+func (p *Probe) Spans() []Span { return p.spans }
 
 func (p *Probe) beginRound(e *Env) {
 	p.mu.Lock()
@@ -79,6 +92,9 @@ func (p *Probe) record(intended, start, end time.Time, parts Parts, late bool) {
 		p.late++
 	}
 	p.closed = max(p.closed, end.Sub(start))
+	if p.spans != nil && len(p.spans) < spansMax {
+		p.spans = append(p.spans, Span{intended, end})
+	}
 	if parts.Write > 0 || parts.Sync > 0 {
 		if p.write == nil {
 			p.write, p.sync = result.NewHistogram(), result.NewHistogram()

@@ -12,28 +12,38 @@ const (
 	pauseLeast = 3 * time.Millisecond // what wakes up later was not only waiting for its turn
 )
 
+// watched is what a watch for pauses saw.
+type watched struct {
+	advice.Pauses
+	start time.Time
+}
+
+// running is how much of a time the machine was running.
+func (w *watched) running(from, to time.Time) time.Duration {
+	return to.Sub(from) - w.Within(from.Sub(w.start), to.Sub(w.start))
+}
+
 // watchPauses looks at the clock every millisecond until the returned function is called: whatever it misses more than a few of, everything
 // else on the machine missed, too.
-func watchPauses() func() advice.Pauses {
-	end, seen := make(chan struct{}), make(chan advice.Pauses, 1)
+func watchPauses() func() watched {
+	end, seen := make(chan struct{}), make(chan watched, 1)
+	p := watched{start: time.Now()}
 	go func() { // ends when end is closed
-		var p advice.Pauses
-		start := time.Now()
 		for {
 			due := time.Now().Add(pauseLook)
 			pace.SleepUntil(due)
 			now := time.Now()
 			if late := now.Sub(due); late >= pauseLeast {
-				p.List = append(p.List, advice.Pause{At: due.Sub(start), Length: late})
+				p.List = append(p.List, advice.Pause{At: due.Sub(p.start), Length: late})
 			}
 			select {
 			case <-end:
-				p.Span = now.Sub(start)
+				p.Span = now.Sub(p.start)
 				seen <- p
 				return
 			default:
 			}
 		}
 	}()
-	return func() advice.Pauses { close(end); return <-seen }
+	return func() watched { close(end); return <-seen }
 }

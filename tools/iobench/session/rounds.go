@@ -11,6 +11,7 @@ import (
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/binderylog/bindery/tools/iobench/advice"
+	"github.com/binderylog/bindery/tools/iobench/chapter"
 	"github.com/binderylog/bindery/tools/iobench/result"
 )
 
@@ -20,6 +21,7 @@ type rounds struct {
 	rate        float64 // 0: full speed
 	entry       int
 	connections int
+	processors  float64         // adds a second that they allow, by the rounds at full speed; 0: not known
 	rest        string          // what the rest was measured with
 	disks       [][]result.Cell // before the first round, after the first, after the second...
 	list        []round
@@ -33,8 +35,6 @@ type round struct {
 	disk measured       // by the bookie on the disk
 	said result.Prediction
 }
-
-const pauseSeed = 1
 
 // cores is how many processors bookie and generator share.
 var cores = float64(runtime.NumCPU())
@@ -86,19 +86,40 @@ func (r *rounds) from(one *round, disk ...[]result.Cell) (p result.Prediction, e
 	case r.rate == 0:
 		// A disk that takes time takes processors, too: the kernel's share of a write, and of waking who waits for it. What waits for
 		// a turn on them is in the writes, which were measured beside the same load.
-		m.CPUPeak = 1e9 / max(1e9/max(one.rest.AddsPerS, 1), float64(one.disk.processor())/cores)
-	default: // what the processors took is in what the bookie in memory took
+		m.CPUPeak = one.processors()
+	default: // what the processors took is in what the bookie in memory took, but what piles up in a pause has to get through them
 		if m.Trip, err = micros(one.rest.Hist); err != nil {
 			return p, err
 		}
+		if r.processors > 0 {
+			m.CPU = time.Duration(1e9 / r.processors)
+		}
 	}
 	// A bookie alone may stay below what the machine allows, and the disk alone, too: pauses come when both want it at once.
-	m.Pauses = one.disk.pauses.Beyond(one.rest.pauses.Share(), pauseSeed)
+	m.Pauses, m.InTrip = one.disk.pauses, one.rest.pauses.Share()
 	m.Tick = time.Duration(one.disk.Tick * 1e3 / float64(r.connections)) // they take turns
 	if r.rate == 0 {
 		return m.Peak(verifyWindow, r.entry), nil
 	}
 	return m.At(r.entry, r.pct, r.rate), nil
+}
+
+// processors is how many adds a second they allow, by a round at full speed.
+func (r *round) processors() float64 {
+	return 1e9 / max(1e9/max(r.rest.AddsPerS, 1), float64(r.disk.processor())/cores)
+}
+
+// running makes cells of the time that writes took while the machine ran: its pauses come on top of that in the model.
+func running(slices []chapter.Slice, w *watched) (cells []result.Cell) {
+	for _, s := range slices {
+		h := result.NewHistogram()
+		for _, x := range s.Spans {
+			result.Record(h, w.running(x.From, x.To))
+		}
+		s.Latency = result.NewLatency(h)
+		cells = append(cells, s.Cell)
+	}
+	return cells
 }
 
 // micros reads a histogram of microseconds into one of nanoseconds.
@@ -133,6 +154,15 @@ func (r *rounds) predicted(f func(*result.Prediction) float64) (list []float64) 
 // paused is how much of the rounds' time the machine stood still, in percent.
 func (r *rounds) paused() float64 {
 	return 100 * median(r.measured(func(m *measured) float64 { return m.pauses.Share() }))
+}
+
+// processorsAllow is of all rounds.
+func (r *rounds) processorsAllow() float64 {
+	var list []float64
+	for i := range r.list {
+		list = append(list, r.list[i].processors())
+	}
+	return median(list)
 }
 
 func rateOf(m *measured) float64             { return m.AddsPerS }

@@ -54,6 +54,8 @@ type verifier struct {
 	disk    *bookie
 	out     *result.Verification
 	started float64 // adds a second at the start
+
+	processors float64 // as rounds have it
 }
 
 const (
@@ -99,6 +101,9 @@ func (v *verifier) loads(ctx context.Context) error {
 	v.out.PeakPausedPct = peak.paused()
 	v.out.PeakWithin = near(v.out.PeakPredictedPerS, v.out.PeakMeasuredPerS)
 	v.out.Rest = peak.rest
+	if peak.list[0].echo == nil {
+		v.processors = peak.processorsAllow()
+	}
 	// Loads are shares of what the bookie could do in its worst round: above that there is no latency to speak of.
 	top := min(lowest(measured), lowest(predicted))
 	for _, pct := range advice.Loads {
@@ -139,9 +144,9 @@ func (v *verifier) slice() time.Duration {
 
 // bench runs a load and counts what it wrote.
 func (v *verifier) bench(ctx context.Context, b *bookie, l load) (measured, error) {
-	watched := watchPauses()
+	watch := watchPauses()
 	m, err := b.bench(ctx, l)
-	m.pauses = watched()
+	m.pauses = watch().Pauses
 	if err == nil && b == v.disk && m.Server != nil {
 		err = v.place.Env.Meter.Take(m.Server.WrittenBytes)
 	}
@@ -150,7 +155,7 @@ func (v *verifier) bench(ctx context.Context, b *bookie, l load) (measured, erro
 
 // rounds measures one load in turns: disk, memory, bookie, disk, memory, bookie, disk.
 func (v *verifier) rounds(ctx context.Context, pct, rate float64) (*rounds, error) {
-	r := &rounds{pct: pct, rate: rate, entry: v.entry, connections: v.o.Connections}
+	r := &rounds{pct: pct, rate: rate, entry: v.entry, connections: v.o.Connections, processors: v.processors}
 	ingest, settling := rate, 0
 	if rate == 0 {
 		ingest, settling = v.started, settlingRounds
@@ -212,8 +217,10 @@ func (v *verifier) writes(ctx context.Context, r *rounds, ingest float64, beside
 	slice := v.slice()
 	var g errgroup.Group
 	g.Go(func() error {
-		cells, err := v.pipe.Measure(ctx, label(r.pct), slice, ingest*float64(v.entry))
-		r.disks = append(r.disks, cells)
+		watch := watchPauses()
+		slices, err := v.pipe.Measure(ctx, label(r.pct), slice, ingest*float64(v.entry))
+		w := watch()
+		r.disks = append(r.disks, running(slices, &w))
 		return err
 	})
 	if beside != nil {

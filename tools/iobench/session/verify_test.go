@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/binderylog/bindery/tools/iobench/advice"
+	"github.com/binderylog/bindery/tools/iobench/chapter"
 	"github.com/binderylog/bindery/tools/iobench/engine"
 	"github.com/binderylog/bindery/tools/iobench/result"
 )
@@ -152,6 +154,15 @@ func TestPredictionOfARound(t *testing.T) {
 	require.False(t, row.P99Within)
 	require.Equal(t, "device", row.Predicted.LimitedBy)
 
+	// While the machine stands still adds pile up, and wait for processors behind each other.
+	r.processors = 150
+	require.NoError(t, r.predict())
+	calm := r.list[0].said.P99US
+	r.list[0].disk.pauses = advice.Pauses{List: []advice.Pause{{At: 500 * time.Millisecond, Length: 200 * time.Millisecond}}, Span: time.Second}
+	require.NoError(t, r.predict())
+	require.InDelta(t, 200_000, r.list[0].said.P99US-calm, 20_000)
+	require.Greater(t, r.list[0].said.P50US, 2000.0, "20 adds that piled up take 133 ms, in which 13 more come, and so on: 0.6 s of each second")
+
 	// Full speed is bounded by what the processors allow.
 	r = &rounds{pct: 100, entry: 1000, connections: 1, disks: [][]result.Cell{cells(200, 300), cells(200, 300)}, list: []round{one}}
 	require.NoError(t, r.predict())
@@ -197,4 +208,18 @@ func TestEchoes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(3000), h.TotalCount())
 	require.Positive(t, h.ValueAtQuantile(50))
+}
+
+// TestWritesAreTakenWithoutTheMachinesPauses: pauses come on top of them in the model.
+func TestWritesAreTakenWithoutTheMachinesPauses(t *testing.T) {
+	start := time.Now()
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	w := watched{start: start, Pauses: advice.Pauses{List: []advice.Pause{{At: 50 * time.Millisecond, Length: 10 * time.Millisecond}}, Span: time.Second}}
+	slice := chapter.Slice{Cell: result.Cell{ID: "x"}, Spans: []engine.Span{{From: at(10), To: at(12)}, {From: at(49), To: at(61)}, {From: at(55), To: at(63)}}}
+	cells := running([]chapter.Slice{slice}, &w)
+	require.Len(t, cells, 1)
+	require.Equal(t, "x", cells[0].ID)
+	require.EqualValues(t, 3, cells[0].Latency.Count)
+	require.InDelta(t, 2000, cells[0].Latency.MinUS, 10)
+	require.InDelta(t, 3000, cells[0].Latency.MaxUS, 10)
 }

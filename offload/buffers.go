@@ -137,7 +137,7 @@ func (c cellBuffers) close() error {
 }
 
 func mapCell(n int) ([]byte, error) {
-	b, err := vfs.AllocOffHeap(n)
+	b, err := vfs.AllocHugePages(n)
 	if err != nil {
 		return nil, fmt.Errorf("memory for a cell of %d bytes: %w", n, err)
 	}

@@ -26,7 +26,17 @@ func AllocOffHeap(n int) ([]byte, error) {
 	return mapAnonymous(n)
 }
 
-// FreeOffHeap gives memory of AllocOffHeap back: b must start where AllocOffHeap's slice did. Every use of it afterwards
+// AllocHugePages is AllocOffHeap for memory that is written whole: in huge pages, where the kernel has some to give, it is
+// there with a five-hundredth of the page faults.
+func AllocHugePages(n int) ([]byte, error) {
+	b, err := AllocOffHeap(n)
+	if err == nil && n > 0 {
+		adviseHugePages(b)
+	}
+	return b, err
+}
+
+// FreeOffHeap gives memory of AllocOffHeap or AllocHugePages back: b must start where their slice did. Every use of it afterwards
 // faults. Freeing nil does nothing.
 func FreeOffHeap(b []byte) error {
 	if cap(b) == 0 {

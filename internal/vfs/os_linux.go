@@ -291,4 +291,7 @@ func mapAnonymous(n int) ([]byte, error) {
 	return unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 }
 
+// adviseHugePages asks for them; a kernel without any refuses, and small ones do as well.
+func adviseHugePages(b []byte) { _ = unix.Madvise(b, unix.MADV_HUGEPAGE) }
+
 func unmap(b []byte) error { return unix.Munmap(b) }

@@ -80,4 +80,6 @@ func bootIDOS() (string, error) { return "", errors.ErrUnsupported }
 
 func mapAnonymous(n int) ([]byte, error) { return make([]byte, n), nil }
 
+func adviseHugePages([]byte) {}
+
 func unmap([]byte) error { return nil }

@@ -29,22 +29,24 @@ func TestAlignedBytes(t *testing.T) {
 }
 
 func TestAllocOffHeap(t *testing.T) {
-	b, err := vfs.AllocOffHeap(0)
-	require.NoError(t, err)
-	require.NoError(t, vfs.FreeOffHeap(b))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	b, err = vfs.AllocOffHeap(64 << 20)
-	require.NoError(t, err)
-	require.Len(t, b, 64<<20)
-	require.Zero(t, uintptr(unsafe.Pointer(&b[0]))%vfs.Align)
-	b[0], b[len(b)-1] = 1, 2
-	require.Zero(t, b[len(b)/2])
-	runtime.ReadMemStats(&after)
-	if runtime.GOOS == "linux" {
-		require.Less(t, after.HeapAlloc-min(after.HeapAlloc, before.HeapAlloc), uint64(32<<20))
+	for _, alloc := range []func(int) ([]byte, error){vfs.AllocOffHeap, vfs.AllocHugePages} {
+		b, err := alloc(0)
+		require.NoError(t, err)
+		require.NoError(t, vfs.FreeOffHeap(b))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		b, err = alloc(64 << 20)
+		require.NoError(t, err)
+		require.Len(t, b, 64<<20)
+		require.Zero(t, uintptr(unsafe.Pointer(&b[0]))%vfs.Align)
+		b[0], b[len(b)-1] = 1, 2
+		require.Zero(t, b[len(b)/2])
+		runtime.ReadMemStats(&after)
+		if runtime.GOOS == "linux" {
+			require.Less(t, after.HeapAlloc-min(after.HeapAlloc, before.HeapAlloc), uint64(32<<20))
+		}
+		require.NoError(t, vfs.FreeOffHeap(b[:10]))
 	}
-	require.NoError(t, vfs.FreeOffHeap(b[:10]))
 }
 
 func TestReadFileIsBounded(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/binderylog/bindery/internal/ledger"
 	"github.com/binderylog/bindery/internal/metadata"
@@ -176,6 +177,31 @@ func TestSessionLostWhileDown(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got, 1)
 	require.Equal(t, next.Session.ID(), got[0].Session)
+}
+
+// TestSessionThatNobodyRenewsEnds: etcd answers the grant of a lease and nothing after it. The session ends with its life, however long the
+// store may wait for a connection.
+func TestSessionThatNobodyRenewsEnds(t *testing.T) {
+	m := newMember(t)
+	s := m.open(Options{Timeout: time.Hour})
+	n := &session{lease: 1, done: make(chan struct{}), end: func() {}}
+	beats := make(chan *clientv3.LeaseKeepAliveResponse, 2)
+	beats <- &clientv3.LeaseKeepAliveResponse{TTL: 3600}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.keep(n, beats, time.Now().Add(-time.Second)) // with an answer waiting
+	}()
+	beats <- &clientv3.LeaseKeepAliveResponse{TTL: 3600}
+	require.Eventually(t, func() bool { return len(beats) == 0 }, 30*time.Second, time.Millisecond)
+	require.True(t, n.alive())
+	beats <- &clientv3.LeaseKeepAliveResponse{} // the last life is none
+	<-ended
+	require.False(t, n.alive())
+
+	last := &session{lease: 2, done: make(chan struct{}), end: func() {}}
+	s.keep(last, make(chan *clientv3.LeaseKeepAliveResponse), time.Now())
+	require.False(t, last.alive())
 }
 
 // TestDown checks what calls say while no member is there: nothing was sent, so nothing is unknown.

@@ -47,7 +47,9 @@ func (s *Store) Session(ctx context.Context) (metadata.Session, error) {
 	}
 	var lease *clientv3.LeaseGrantResponse
 	// A lease whose grant was not heard of has no keys and expires by itself, so asking again is harmless.
+	var asked time.Time
 	err := s.read(ctx, func(ctx context.Context) (err error) {
+		asked = time.Now()
 		lease, err = s.client.Grant(ctx, int64(s.o.SessionTTL/time.Second))
 		return err
 	})
@@ -61,7 +63,7 @@ func (s *Store) Session(ctx context.Context) (metadata.Session, error) {
 		cancel()
 		return nil, s.endOfTime(ctx, metadata.ErrUnavailable, err)
 	}
-	if !s.task(func() { defer cancel(); s.keep(n, beats) }) {
+	if !s.task(func() { defer cancel(); s.keep(n, beats, asked.Add(life(lease.TTL))) }) {
 		cancel()
 		return nil, metadata.ErrClosed
 	}
@@ -69,11 +71,34 @@ func (s *Store) Session(ctx context.Context) (metadata.Session, error) {
 	return n, nil
 }
 
-// keep ends the session when its keep-alive does. etcd's client renews three times per life, reconnects by itself, and
-// closes the channel when the lease has expired by its own clock or is unknown to etcd.
-func (s *Store) keep(n *session, beats <-chan *clientv3.LeaseKeepAliveResponse) {
+// life is a lease's, in what etcd counts.
+func life(ttl int64) time.Duration { return time.Duration(ttl) * time.Second }
+
+// keep ends the session when its keep-alive does, or its life without an answer. etcd's client renews three times per life, reconnects by
+// itself, and closes the channel when the lease is unknown to etcd or has expired by its own clock; but until the first answer that clock
+// is the time to connect, which may be far longer than the life.
+func (s *Store) keep(n *session, beats <-chan *clientv3.LeaseKeepAliveResponse, until time.Time) {
 	defer close(n.done)
-	for range beats {
+	expired := time.NewTimer(time.Until(until))
+	defer expired.Stop()
+	renew := func(b *clientv3.LeaseKeepAliveResponse) { expired.Reset(life(b.TTL)) }
+	for alive := true; alive; {
+		select {
+		case b, ok := <-beats:
+			if alive = ok; ok {
+				renew(b)
+			}
+			continue
+		case <-expired.C:
+		}
+		select { // this process may have stood still, with an answer waiting
+		case b, ok := <-beats:
+			if alive = ok; ok {
+				renew(b)
+			}
+		default:
+			alive = false
+		}
 	}
 	if s.stop.Err() == nil {
 		s.o.Logger.Warn("metadata session lost: its ephemeral keys are gone", "session", n.ID(), "ttl", s.o.SessionTTL)

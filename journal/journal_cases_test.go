@@ -75,14 +75,13 @@ func TestC01TornLastRecord(t *testing.T) {
 	for range 3 {
 		require.NoError(t, h.appendBatch(j, 3, 500))
 	}
-	acked := h.next
-	h.acked = map[int]bool{}
-	require.NoError(t, h.appendBatch(j, 2, 3000)) // the group that will be torn
+	require.NoError(t, h.appendBatch(j, 2, 3000)) // the last group will be torn: it has both records, or one if the other went ahead
 	left := mem.CrashClone(1, 0)
 	require.NoError(t, j.Close())
 	groups := groupPlaces(t, left, "/j")
 	last := groups[len(groups)-1]
-	require.EqualValues(t, 2, last.header.records)
+	acked := h.next - int(last.header.records)
+	require.GreaterOrEqual(t, acked, 9)
 	h.acked = map[int]bool{}
 	for i := range acked {
 		h.acked[i] = true

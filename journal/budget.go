@@ -33,9 +33,9 @@ func (b *budget) take(n int64, timeout time.Duration) error {
 		return nil
 	}
 	b.mu.Lock()
-	if b.err != nil {
+	if err := b.err; err != nil { // open may take it back at once
 		b.mu.Unlock()
-		return b.err
+		return err
 	}
 	b.waiting.Add(1) // from here on give looks for waiters, so the room it makes is not missed
 	if len(b.waiters) == 0 && b.try(n) {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/binderylog/bindery/internal/invariant"
@@ -788,4 +789,37 @@ func TestMetrics(t *testing.T) {
 	} {
 		require.Contains(t, b.String(), line)
 	}
+}
+
+// TestBudgetThatFailsAndOpensAgain: who is turned away gets the reason, not a nil for room that was never taken. The race detector found it.
+func TestBudgetThatFailsAndOpensAgain(t *testing.T) {
+	b := &budget{limit: 64}
+	reason := errors.New("the disk is gone")
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				b.fail(reason)
+				b.open()
+			}
+		}
+	})
+	for range 4 {
+		wg.Go(func() {
+			for range 20_000 {
+				if err := b.take(1, time.Minute); err == nil {
+					b.give(1)
+				} else {
+					assert.ErrorIs(t, err, reason)
+				}
+			}
+		})
+	}
+	time.AfterFunc(100*time.Millisecond, func() { close(stop) })
+	wg.Wait()
+	require.Zero(t, b.used.Load(), "nobody gave back what he did not have")
 }

@@ -169,6 +169,12 @@ func TestC14UnreadableEntryMustNotBecomeNoSuchEntry(t *testing.T) {
 				list, _ = e.s.Damaged()
 				require.Equal(t, []Damaged{{1, 5}}, list, "the list is durable")
 			} else {
+				sh, ahead := e.s.cache.ahead.slot(1)
+				require.Eventually(t, func() bool { // nobody reads ahead any more
+					sh.mu.Lock()
+					defer sh.mu.Unlock()
+					return ahead.job == nil
+				}, 30*time.Second, time.Millisecond)
 				e.s.cache.main.Clear()
 				require.NoError(t, d.log.Close()) // its open handles would still serve the file
 				d.log, _, err = entrylog.Open(e.fs, d.cur, e.options().Log)

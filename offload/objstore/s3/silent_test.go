@@ -169,7 +169,7 @@ func TestEndlessAnswersAreRefused(t *testing.T) {
 			continue
 		}
 		sent.Store(0)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute) // it is not about speed
 		err := send(ctx)
 		require.NoError(t, ctx.Err())
 		cancel()

@@ -36,8 +36,8 @@ func TestTune(t *testing.T) {
 	require.Equal(t, b.o.InFlightBytes, b.srv.allowed(), "a refused change changes nothing")
 
 	used := usedBytes(t, s.fs.(*memfs.FS))
-	s.fs.(*memfs.FS).SetCapacity(used * 2)
-	good.Disk = storage.DiskLimits{FullAt: 0.3, WarnAt: 0.2, ResumeBelow: 0.25}
+	s.fs.(*memfs.FS).SetCapacity(used * 20) // room for what the journal prepares meanwhile
+	good.Disk = storage.DiskLimits{FullAt: 0.03, WarnAt: 0.01, ResumeBelow: 0.02}
 	good.GC = gc.Options{Interval: time.Hour}
 	require.NoError(t, b.Tune(good))
 	require.EqualValues(t, 2<<20, b.srv.allowed())

@@ -15,9 +15,9 @@ import (
 )
 
 // TestARepairOfAManifestThatStoodStill: the process stands still before its nth metadata request, after it has written the copy or before.
-// The grace ends, the janitor
-// works once or until nothing changes, and the repair goes on. The record never names a copy that is gone: of a ledger without parity it would
-// be the only one.
+// The
+// grace ends, the janitor works once or until nothing changes, and the repair goes on. The record never names a copy that is gone: of a ledger
+// without parity it would be the only one.
 func TestARepairOfAManifestThatStoodStill(t *testing.T) {
 	for _, g := range []Geometry{{1, 0}, {2, 1}} {
 		for _, rounds := range []int{1, 2, 5} {

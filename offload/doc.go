@@ -42,7 +42,7 @@
 // A Worker has none of its own; an Offload has at most Options.InFlight that send parts, one per stripe that waits for them, and one that
 // watches its lock, all joined before it returns. A Reader has none; a read joins its requests, those that lost a race too, which end with
 // their context. Memory: (shards + InFlight) cells per upload, within Options.MemoryBytes for all, and one cell of each shard per
-// verification or repair, all off the heap; 32 bytes for each block of an upload; two caches bounded by bytes. Limits: 16 data and 8
-// parity shards, cells of 6 to 64 MiB, 10,000 stripes, blocks of 16 MiB, manifests of 256 MiB, records of 512 KiB, 8 abandoned
-// attempts a ledger.
+// verification or repair, all off the heap; some 110 bytes for each block of an upload, its notes in the log included; two caches bounded by
+// bytes. Limits: 16 data and 8 parity shards, cells of 6 to 64 MiB, 10,000 stripes, blocks of 16 MiB, manifests of 256 MiB, records of
+// 512 KiB, 8 abandoned attempts a ledger.
 package offload

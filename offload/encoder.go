@@ -37,6 +37,15 @@ type plan struct {
 	epoch       uint32
 }
 
+// blocksExpectedMax bounds the room that is made for blocks before there are any.
+const blocksExpectedMax = 1 << 20
+
+// blocksOf is about how many blocks payloads of so many bytes take.
+func (p *plan) blocksOf(length int64) int {
+	n := length / int64(p.blockBytes)
+	return int(min(n+n/64+1, blocksExpectedMax)) // headers and digests come on top
+}
+
 // progress is what an encoder has done by the end of a stripe; one that is given it goes on from there.
 type progress struct {
 	next    ledger.EntryID

@@ -83,6 +83,7 @@ type attemptNotes struct {
 // intents is the worker's log, one list of notes per attempt.
 type intents struct {
 	log intent.Log
+	dir string // for people; empty: not known
 
 	cluster   string // that the notes are of; empty: not known
 	clusterID uint64 // of the note that says so
@@ -93,18 +94,22 @@ type intents struct {
 }
 
 // openIntents reads what a former run left.
-func openIntents(log intent.Log) (*intents, error) {
-	n := &intents{log: log, left: map[AttemptID]*attemptNotes{}}
+func openIntents(log intent.Log, dir string) (*intents, error) {
+	n := &intents{log: log, dir: dir, left: map[AttemptID]*attemptNotes{}}
 	left := map[AttemptID]*leftover{}
 	ids := map[AttemptID][]uint64{}
 	var stray []uint64
 	for _, r := range log.Pending() {
-		switch id, known := n.load(r, left); {
+		if cluster, ok := clusterOf(r); ok && n.cluster == "" {
+			n.cluster, n.clusterID = cluster, r.ID
+			continue
+		}
+		switch id, known := load(r, left); {
 		case !known && isForeign(r):
-			return nil, fmt.Errorf("offload intents: intent %d is none of a worker of this version: the directory belongs to something else, or a newer version wrote it; name another one ([offload] dir), or use that version", r.ID)
+			return nil, fmt.Errorf("offload intents: %s: intent %d is none of a worker of this version: the directory belongs to something else, or a newer version wrote it; name another one ([offload] dir), or use that version", dir, r.ID)
 		case !known:
 			stray = append(stray, r.ID)
-		case r.ID != n.clusterID:
+		default:
 			ids[id] = append(ids[id], r.ID)
 		}
 	}
@@ -113,10 +118,20 @@ func openIntents(log intent.Log) (*intents, error) {
 	}
 	if len(stray) > 0 { // notes without a beginning: what they belong to was ended in part
 		if err := log.Done(context.Background(), stray...); err != nil {
-			return nil, fmt.Errorf("offload intents: %w", err)
+			return nil, intentsError(dir, err)
 		}
 	}
 	return n, nil
+}
+
+// clusterOf is what a noteCluster says.
+func clusterOf(r intent.Record) (string, bool) {
+	if len(r.Data) < noteHeader || r.Data[0] != noteCluster {
+		return "", false
+	}
+	rd := &reader{b: r.Data[noteHeader:]}
+	name := rd.text16(clusterIDMax)
+	return name, rd.end() == nil
 }
 
 // isForeign tells what can not have been written as a note from what merely lost its beginning.
@@ -141,46 +156,36 @@ func intentsError(dir string, err error) error {
 }
 
 // belong refuses notes of another cluster: ids of its ledgers name other ledgers here. A log without attempts becomes this cluster's.
-func (n *intents) belong(cluster, dir string) error {
+func (n *intents) belong(cluster string) error {
 	ctx := context.Background()
 	switch {
 	case cluster == "" || n.cluster == cluster:
 		return nil
 	case n.cluster != "" && len(n.left) > 0:
 		return fmt.Errorf("offload intents: %s has those of cluster %s, and this is cluster %s; each worker needs a directory of its own: name another one ([offload] dir), or remove it if that cluster is no more",
-			dir, n.cluster, cluster)
+			n.dir, n.cluster, cluster)
 	case n.cluster != "":
 		n.ended = append(n.ended, n.clusterID)
 		if err := n.finish(ctx); err != nil {
 			return err
 		}
 	}
-	b := append(make([]byte, 0, noteHeader+2+len(cluster)), noteCluster)
-	b = append(b, make([]byte, noteHeader-1)...) // of no attempt and no ledger
-	id, err := n.log.Append(ctx, appendBytes16(b, []byte(cluster)))
+	id, err := n.append(ctx, noteCluster, AttemptID{}, 0, appendBytes16(nil, []byte(cluster)))
 	if err != nil {
-		return intentsError(dir, err)
+		return err
 	}
 	n.cluster, n.clusterID = cluster, id
 	return nil
 }
 
 // load adds one note to what is left; false says that it is of no use.
-func (n *intents) load(r intent.Record, left map[AttemptID]*leftover) (AttemptID, bool) {
+func load(r intent.Record, left map[AttemptID]*leftover) (AttemptID, bool) {
 	if len(r.Data) < noteHeader {
 		return AttemptID{}, false
 	}
 	kind, id := r.Data[0], AttemptID(r.Data[1:17])
 	l := left[id]
 	rd := &reader{b: r.Data[noteHeader:]}
-	if kind == noteCluster {
-		name := rd.text16(clusterIDMax)
-		if rd.end() != nil || n.cluster != "" && r.ID != n.clusterID {
-			return id, false
-		}
-		n.cluster, n.clusterID = name, r.ID
-		return id, true
-	}
 	if kind == noteBegin && l == nil {
 		l = &leftover{ledger: ledger.ID(binary.BigEndian.Uint64(r.Data[17:])), attempt: id, begin: decodeBegun(rd)} //nolint:gosec // written as such
 		if rd.end() != nil || l.begin.geometry.Validate() != nil || len(l.begin.targets) != l.begin.geometry.Shards() {
@@ -229,7 +234,7 @@ func (n *intents) leftLocked(id AttemptID) *leftover {
 	left := map[AttemptID]*leftover{}
 	for _, r := range n.log.Pending() {
 		if len(r.Data) >= noteHeader && AttemptID(r.Data[1:17]) == id {
-			n.load(r, left)
+			load(r, left)
 		}
 	}
 	return left[id]
@@ -320,20 +325,29 @@ func (n *intents) finish(ctx context.Context) error {
 		n.mu.Lock()
 		n.ended = append(n.ended, ids...)
 		n.mu.Unlock()
-		return intentsError("", err)
+		return intentsError(n.dir, err)
 	}
 	return nil
+}
+
+// append writes one note.
+func (n *intents) append(ctx context.Context, kind byte, id AttemptID, l ledger.ID, body []byte) (uint64, error) {
+	b := append([]byte{kind}, id[:]...)
+	b = binary.BigEndian.AppendUint64(b, uint64(l)) //nolint:gosec // ids are not negative
+	noteID, err := n.log.Append(ctx, append(b, body...))
+	if err != nil {
+		return 0, intentsError(n.dir, err)
+	}
+	return noteID, nil
 }
 
 func (n *intents) note(ctx context.Context, kind byte, id AttemptID, body []byte) error {
 	n.mu.Lock()
 	l := n.left[id]
 	n.mu.Unlock()
-	b := append([]byte{kind}, id[:]...)
-	b = binary.BigEndian.AppendUint64(b, uint64(l.ledger)) //nolint:gosec // ids are not negative
-	noteID, err := n.log.Append(ctx, append(b, body...))
+	noteID, err := n.append(ctx, kind, id, l.ledger, body)
 	if err != nil {
-		return intentsError("", err)
+		return err
 	}
 	n.mu.Lock()
 	l.ids = append(l.ids, noteID)

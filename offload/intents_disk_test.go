@@ -160,7 +160,7 @@ func TestDamagedIntentsAreReportedAndNotReplayed(t *testing.T) {
 		log, err = intent.OpenVFS(disk, "/w", intent.Options{Salvage: true, Logger: slog.New(slog.NewTextHandler(&lines, nil))})
 		require.NoError(t, err, "byte %d", at)
 		require.Contains(t, lines.String(), noted, "byte %d", at)
-		n, err := openIntents(log)
+		n, err := openIntents(log, "/w")
 		require.NoError(t, err)
 		fate := "nothing"
 		if left := n.of(l.id); left != nil {
@@ -250,7 +250,7 @@ func TestNotesOfANewerWorkerAreLeftAlone(t *testing.T) {
 	b = binary.BigEndian.AppendUint64(b, uint64(l.id))
 	_, err = log.Append(t.Context(), append(b, "what this version knows nothing of"...))
 	require.NoError(t, err)
-	n, err := openIntents(log)
+	n, err := openIntents(log, "/w")
 	require.NoError(t, err)
 	require.Len(t, n.of(l.id).checkpoints, 2, "the others are of use")
 	require.NoError(t, n.end(t.Context(), attempt))
@@ -271,7 +271,7 @@ func TestADirectoryOfSomethingElse(t *testing.T) {
 		o := w.options()
 		o.Geometry, o.Dir = Geometry{2, 1}, root
 		_, err = NewWorker(o)
-		require.ErrorContains(t, err, root+": offload intents: intent 1 is none of a worker of this version")
+		require.ErrorContains(t, err, "offload intents: "+root+": intent 1 is none of a worker of this version")
 		log, err = intent.Open(root, intent.Options{})
 		require.NoError(t, err)
 		require.Len(t, log.Pending(), 1)

@@ -166,13 +166,10 @@ func (w *Worker) fenceRepairs(ctx context.Context, id ledger.ID, l *seen, now ti
 		return false, nil
 	}
 	l.version, err = w.o.Records.Write(ctx, id, r, l.version, LedgerCond{})
-	switch {
-	case errors.Is(err, metadata.ErrVersion):
+	if errors.Is(err, metadata.ErrVersion) {
 		return true, nil
-	case err != nil:
-		return true, err
 	}
-	return false, nil
+	return false, err
 }
 
 // passed counts a pass.

@@ -16,8 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/binderylog/bindery/internal/ledger"
-	"github.com/binderylog/bindery/internal/metadata"
-	"github.com/binderylog/bindery/internal/metadata/memmeta"
 	"github.com/binderylog/bindery/offload/objstore"
 	"github.com/binderylog/bindery/offload/objstore/mem"
 	"github.com/binderylog/bindery/offload/objstore/s3test"
@@ -25,9 +23,9 @@ import (
 
 // memoryOrder asks a process of its own, whose memory is then the worker's alone, for the offload of one ledger.
 type memoryOrder struct {
-	URL      string // of the S3 server; empty: targets that count parts and drop them, which no disk has to hold
 	Geometry Geometry
-	Entries  int // of 1 KiB
+	Entries  int    // of 1 KiB
+	URL      string // of the S3 server; empty: targets that count parts and drop them, which no disk has to hold
 }
 
 // memoryEnv holds a memoryOrder and makes TestMain run it.
@@ -37,23 +35,20 @@ const memoryEnv = "BINDERY_TEST_MEMORY_ORDER"
 // an S3 server and the default verification, and for a ledger of 64 GiB with targets that keep nothing.
 func BenchmarkTierMemory(b *testing.B) {
 	for _, c := range []struct {
-		name string
-		memoryOrder
-	}{
-		{"2+1/1GiB", memoryOrder{"s3", Geometry{2, 1}, 1 << 20}},
-		{"4+2/1GiB", memoryOrder{"s3", Geometry{4, 2}, 1 << 20}},
-		{"10+4/1GiB", memoryOrder{"s3", Geometry{10, 4}, 1 << 20}},
-		{"4+2/64GiB", memoryOrder{"", Geometry{4, 2}, 64 << 20}},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			if c.URL != "" {
+		g   Geometry
+		gib int
+		s3  bool
+	}{{Geometry{2, 1}, 1, true}, {Geometry{4, 2}, 1, true}, {Geometry{10, 4}, 1, true}, {Geometry{4, 2}, 64, false}} {
+		b.Run(fmt.Sprintf("%s/%dGiB", c.g, c.gib), func(b *testing.B) {
+			o := memoryOrder{Geometry: c.g, Entries: c.gib << 20}
+			if c.s3 {
 				srv := s3test.Start(b, s3test.Options{})
-				makeBuckets(b, srv, c.Geometry.Shards())
-				c.URL = srv.URL
+				makeBuckets(b, srv, c.g.Shards())
+				o.URL = srv.URL
 			}
-			order, err := json.Marshal(c.memoryOrder)
+			order, err := json.Marshal(o)
 			require.NoError(b, err)
-			bound := float64(c.Geometry.Shards()+defaultInFlight)*CellBytesDefault*1.25 + 32<<20
+			bound := float64(c.g.Shards()+defaultInFlight)*CellBytesDefault*1.25 + 32<<20
 			var peaks []float64
 			for b.Loop() {
 				cmd := exec.CommandContext(b.Context(), os.Args[0]) //nolint:gosec // this very program
@@ -77,25 +72,23 @@ func runMemoryOrder(text string) (int64, error) {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return 0, err
 	}
-	x := &bucketsOf{store: memmeta.Open("")}
-	defer x.close()
-	x.views = metadata.NewViews(x.store, testRoot)
-	var list []Target
+	var stores []objstore.Store
 	for i := range o.Geometry.Shards() {
-		t := Target{ID: fmt.Sprint("t", i+1), Store: &sink{Store: mem.New(), sizes: map[string]int64{}}}
-		if o.URL != "" {
-			var err error
-			if t.Store, err = openBucket(o.URL, i); err != nil {
-				return 0, err
-			}
+		if o.URL == "" {
+			stores = append(stores, &sink{Store: mem.New(), sizes: map[string]int64{}})
+			continue
 		}
-		t.Store = objstore.NewTarget(t.Store, objstore.TargetOptions{ID: t.ID})
-		list = append(list, t)
+		s, err := openBucket(o.URL, i)
+		if err != nil {
+			return 0, err
+		}
+		stores = append(stores, s)
 	}
-	var err error
-	if x.targets, err = NewTargets(list); err != nil {
+	x, err := bucketsIn(stores)
+	if err != nil {
 		return 0, err
 	}
+	defer x.close()
 	dir, err := os.MkdirTemp("", "memory")
 	if err != nil {
 		return 0, err

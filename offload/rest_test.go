@@ -108,7 +108,7 @@ func TestStatement27IntentsWithATornTailResume(t *testing.T) {
 			_, err := log.Append(t.Context(), r.Data)
 			require.NoError(t, err)
 		}
-		n, err := openIntents(log)
+		n, err := openIntents(log, "/w")
 		require.NoError(t, err)
 		left := n.of(l.id)
 		require.Equal(t, keep > 0, left != nil)
@@ -128,7 +128,7 @@ func TestStatement27IntentsWithATornTailResume(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	n, err := openIntents(log)
+	n, err := openIntents(log, "/w")
 	require.NoError(t, err)
 	require.Empty(t, n.of(l.id).checkpoints)
 	require.NoError(t, log.Close())

@@ -53,24 +53,35 @@ func newBuckets(b testing.TB, proxied bool) *bucketsOf {
 	b.Helper()
 	srv := s3test.Start(b, s3test.Options{})
 	makeBuckets(b, srv, 6)
-	x := &bucketsOf{store: memmeta.Open("")}
-	x.views = metadata.NewViews(x.store, testRoot)
-	var list []Target
+	var stores []objstore.Store
+	var proxies []*faultproxy.Proxy
 	for i := range 6 {
 		url := srv.URL
 		if proxied {
 			p := faultproxy.Start(b, srv.URL)
-			x.proxies, url = append(x.proxies, p), p.URL
+			proxies, url = append(proxies, p), p.URL
 		}
 		s, err := openBucket(url, i)
 		require.NoError(b, err)
-		t := objstore.NewTarget(s, objstore.TargetOptions{ID: fmt.Sprint("t", i+1)})
-		list = append(list, Target{ID: t.ID(), Store: t})
+		stores = append(stores, s)
 	}
-	var err error
-	x.targets, err = NewTargets(list)
+	x, err := bucketsIn(stores)
 	require.NoError(b, err)
+	x.proxies = proxies
 	return x
+}
+
+// bucketsIn makes targets of stores.
+func bucketsIn(stores []objstore.Store) (x *bucketsOf, err error) {
+	x = &bucketsOf{store: memmeta.Open("")}
+	x.views = metadata.NewViews(x.store, testRoot)
+	var list []Target
+	for i, s := range stores {
+		id := fmt.Sprint("t", i+1)
+		list = append(list, Target{ID: id, Store: objstore.NewTarget(s, objstore.TargetOptions{ID: id})})
+	}
+	x.targets, err = NewTargets(list)
+	return x, err
 }
 
 // makeBuckets makes the buckets of that many targets, and this process and its children know how to enter them.

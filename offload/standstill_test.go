@@ -60,14 +60,13 @@ func standStill(t *testing.T, name string, g Geometry, spec ledgerSpec, n int64,
 	if g.Parity == 0 || name == "drain with parity" {
 		drain = w.record(l.id).Manifest.Targets[0]
 	}
-	var orphans []Orphan
 	switch name {
 	case "adopt":
 		w.forget(l.id)
 	case "orphans":
 		w.surplus(l)
 	}
-	orphans, err = x.Orphans(t.Context(), "")
+	orphans, err := x.Orphans(t.Context(), "")
 	require.NoError(t, err)
 	w.nth(n, faulty.Fault{}, func() {
 		*stood = true

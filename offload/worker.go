@@ -187,12 +187,9 @@ func NewWorker(o Options) (*Worker, error) {
 			return nil, intentsError(o.Dir, err)
 		}
 	}
-	notes, err := openIntents(log)
-	if err != nil && o.Dir != "" {
-		err = fmt.Errorf("%s: %w", filepath.Clean(o.Dir), err)
-	}
+	notes, err := openIntents(log, o.Dir)
 	if err == nil {
-		err = notes.belong(o.Cluster, o.Dir)
+		err = notes.belong(o.Cluster)
 	}
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
@@ -655,10 +652,10 @@ func (w *Worker) sendStripes(ctx context.Context, p plan, left *leftover, meta *
 	defer func() {
 		cancel(nil)
 		up.wg.Wait()
-		_ = up.pool.close()
+		_ = up.pool.close() // the memory is needed for verifying
 	}()
 	from := left.progress()
-	from.blocks = slices.Grow(from.blocks, int(min(meta.Length/int64(p.blockBytes)+1, 1<<18))) // growing step by step takes twice as much
+	from.blocks = slices.Grow(from.blocks, max(p.blocksOf(meta.Length)-len(from.blocks), 0)) // growing step by step takes twice as much
 	enc, err := newEncoder(p, from, up.pool, up.emit)
 	if err != nil {
 		return nil, nil, nil, err
@@ -673,9 +670,6 @@ func (w *Worker) sendStripes(ctx context.Context, p plan, left *leftover, meta *
 		return nil, nil, nil, cause
 	}
 	done := enc.done
-	if err := up.pool.close(); err != nil { // the memory is needed for verifying
-		return nil, nil, nil, err
-	}
 	if inline != nil {
 		return up, &done, inline, nil
 	}

@@ -30,7 +30,7 @@ func AllocOffHeap(n int) ([]byte, error) {
 // there with a five-hundredth of the page faults.
 func AllocHugePages(n int) ([]byte, error) {
 	b, err := AllocOffHeap(n)
-	if err == nil && n > 0 {
+	if err == nil {
 		adviseHugePages(b)
 	}
 	return b, err

@@ -81,23 +81,14 @@ func (s *Store) keep(n *session, beats <-chan *clientv3.LeaseKeepAliveResponse, 
 	defer close(n.done)
 	expired := time.NewTimer(time.Until(until))
 	defer expired.Stop()
-	renew := func(b *clientv3.LeaseKeepAliveResponse) { expired.Reset(life(b.TTL)) }
 	for alive := true; alive; {
 		select {
 		case b, ok := <-beats:
 			if alive = ok; ok {
-				renew(b)
+				expired.Reset(life(b.TTL))
 			}
-			continue
 		case <-expired.C:
-		}
-		select { // this process may have stood still, with an answer waiting
-		case b, ok := <-beats:
-			if alive = ok; ok {
-				renew(b)
-			}
-		default:
-			alive = false
+			alive = len(beats) > 0 // this process may have stood still, with an answer waiting
 		}
 	}
 	if s.stop.Err() == nil {

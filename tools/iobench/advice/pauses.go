@@ -29,14 +29,8 @@ func (p Pauses) Share() float64 {
 }
 
 // Within is how much of the time between two moments of the watch the machine stood still.
-func (p Pauses) Within(from, to time.Duration) (sum time.Duration) {
-	i, _ := slices.BinarySearchFunc(p.List, from, func(x Pause, at time.Duration) int {
-		if x.At+x.Length <= at {
-			return -1
-		}
-		return 1
-	})
-	for ; i < len(p.List) && p.List[i].At < to; i++ {
+func (p *Pauses) Within(from, to time.Duration) (sum time.Duration) {
+	for i := p.next(float64(from)); i < len(p.List) && p.List[i].At < to; i++ {
 		x := p.List[i]
 		sum += min(x.At+x.Length, to) - max(x.At, from)
 	}
@@ -59,6 +53,17 @@ func (p Pauses) Beyond(share float64, seed uint64) Pauses {
 	return out
 }
 
+// next is the first pause that ends after a moment.
+func (p *Pauses) next(at float64) int {
+	i, _ := slices.BinarySearchFunc(p.List, at, func(x Pause, at float64) int {
+		if float64(x.At+x.Length) <= at {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
 // through returns when d nanoseconds in which the machine runs have passed since t. The watch is repeated over and over.
 func (p *Pauses) through(t, d float64) float64 {
 	end := t + d
@@ -67,12 +72,7 @@ func (p *Pauses) through(t, d float64) float64 {
 	}
 	span := float64(p.Span)
 	base := math.Floor(t/span) * span
-	i, _ := slices.BinarySearchFunc(p.List, t-base, func(x Pause, at float64) int {
-		if float64(x.At+x.Length) <= at {
-			return -1
-		}
-		return 1
-	})
+	i := p.next(t - base)
 	for {
 		if i == len(p.List) {
 			i, base = 0, base+span
